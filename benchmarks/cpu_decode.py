@@ -34,7 +34,8 @@ from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.models.architecture import Architecture
 from moesaic.models.decoder import Decoder
 from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.synthetic_model import synthetic_architecture, synthetic_decoder
+from moesaic.models.synthetic_architecture import synthetic_architecture
+from moesaic.models.synthetic_model import synthetic_decoder
 
 
 def stream_gb_s(pool: _native.Pool, size: int) -> float:

@@ -26,7 +26,8 @@ from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.hardware.host import usable_cores
 from moesaic.kernels.instruction_sets import REFERENCE, choose
 from moesaic.models import grouped_attention
-from moesaic.models.synthetic_model import synthetic_architecture, synthetic_decoder
+from moesaic.models.synthetic_architecture import synthetic_architecture
+from moesaic.models.synthetic_model import synthetic_decoder
 
 
 def measure(options: argparse.Namespace, precision: str) -> dict[str, object]:

@@ -48,7 +48,7 @@ from moesaic.models.decoder_builder import DecoderBuilder
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.moe_names import plain_names
 from moesaic.models.placed import placed_decoder
-from moesaic.models.synthetic_model import synthetic_architecture
+from moesaic.models.synthetic_architecture import synthetic_architecture
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain.c_functions import native_brain
 from moesaic.policies.compose import Composition

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from benchmarks.gpu_experts import graph_us
-from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.gpu.experts import GpuExperts, Tuning
 from moesaic.kernels.gpu.layout import BlockWords
 from moesaic.kernels.gpu.table import write_table
+from moesaic.model_info.expert_shape import ExpertShape
 
 SHAPES = {"qwen3-30b-a3b": (2048, 768, 8, 128), "deepseek-v2-lite": (2048, 1408, 6, 64)}
 LAYERS = 16

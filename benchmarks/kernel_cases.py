@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from moesaic.kernels.base import ExpertShape
+from moesaic.model_info.expert_shape import ExpertShape
 
 SEED = 4
 

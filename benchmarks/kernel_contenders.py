@@ -13,11 +13,12 @@ import torch
 from torch.nn import functional
 
 from benchmarks.kernel_cases import SEED, Case
-from moesaic.kernels.base import ExpertKernel, ExpertShape, ExpertWeights
+from moesaic.kernels.base import ExpertKernel, ExpertWeights
 from moesaic.kernels.native import NativeKernel
 from moesaic.kernels.native_executor import NativeExecutor
 from moesaic.kernels.reference import ReferenceKernel, block_views
 from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.model_info.expert_shape import ExpertShape
 
 Call = Callable[[], Any]  # returns the result, [tokens, hidden]
 

@@ -16,7 +16,8 @@ import torch
 
 from benchmarks.kernel_cases import Case
 from benchmarks.kernel_contenders import Call, slots_for
-from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.base import ExpertWeights
+from moesaic.model_info.expert_shape import ExpertShape
 
 CLASSES = {"bf16": "AMXBF16_MOE", "int8": "AMXInt8_MOE", "int4": "AMXInt4_MOE"}
 BITS = {"bf16": 16, "int8": 8, "int4": 4}  # its scales, one per row, are next to nothing

@@ -17,9 +17,9 @@ import torch
 from benchmarks.markdown_table import table
 from moesaic.core.routing import ExpertId
 from moesaic.engine.expert_kernel import expert_kernel
-from moesaic.kernels.base import ExpertShape
 from moesaic.machines.cuda.cpu_runner import CpuRunner, LayerCall
 from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.model_info.expert_shape import ExpertShape
 from moesaic.models.synthetic_model import random_expert
 
 MODES = ("cold", "half", "ahead", "hot")

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from moesaic.kernels.base import ExpertShape
 from moesaic.lab import fidelity
 from moesaic.lab.profile import (
     choose_system,
@@ -27,6 +26,7 @@ from moesaic.lab.profile import (
     machine_profile as profile,
 )
 from moesaic.machines import accelerators
+from moesaic.model_info.expert_shape import ExpertShape
 
 TINY = {
     "model_type": "olmoe",

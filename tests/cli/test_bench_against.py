@@ -30,7 +30,7 @@ from moesaic.lab.against.rounds import AgainstRow, Rates, Spread, rows_of, take_
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.user_environment import of_stock_process
 from moesaic.models.checkpoint import Checkpoint
-from moesaic.models.synthetic_model import synthetic_architecture
+from moesaic.models.synthetic_architecture import synthetic_architecture
 
 QWEN = {
     "model_type": "qwen3_moe", "vocab_size": 128, "hidden_size": 64, "intermediate_size": 64,

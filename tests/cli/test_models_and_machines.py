@@ -56,6 +56,30 @@ def test_one_model() -> None:
     assert facts["active_params"] < facts["total_params"]
 
 
+def test_who_decodes_a_model_and_what_keeps_it_from_a_faster_one() -> None:
+    found = json.loads(run("models", "gpt-oss-20b", "--json"))["executors"]
+    assert found["on a CPU"]["executor"] == found["on a GPU"]["executor"] == "layerwise"
+    assert "captured lacks a sliding window" in found["on a GPU"]["because"]
+    assert json.loads(run("models", "qwen3-30b-a3b", "--json"))["executors"] == {
+        "on a CPU": {"executor": "cpu_step", "because": None},
+        "on a GPU": {"executor": "captured", "because": None},
+    }
+    assert "decodes on a CPU    │ cpu_step" in run("models", "olmoe-1b-7b")
+    listed = json.loads(run("models", "--executors", "--json"))["models"]
+    assert list(listed) == list(known_models())
+    assert listed["deepseek-v2-lite"]["on a GPU"]["executor"] == "captured"
+    assert "captured" in run("models", "--executors")
+
+
+def test_a_model_that_cannot_be_run_has_no_executor(tmp_path: Path) -> None:
+    fields = json.loads((default_model() / "config.json").read_text()) | {"no_such_rule": 3}
+    (tmp_path / "config.json").write_text(json.dumps(fields))
+    found = json.loads(run("models", str(tmp_path), "--json"))["executors"]["on a CPU"]
+    assert found["executor"] is None
+    assert found["because"].startswith("simulated only: ")
+    assert "no_such_rule" in found["because"]
+
+
 def test_the_bundled_model_says_where_it_lies() -> None:
     assert f"weights, tokenizer and card: {default_model()}" in run("models", "moesaic-20m")
 

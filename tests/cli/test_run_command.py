@@ -70,7 +70,8 @@ def test_text_is_the_stock_models_and_nothing_else_is_on_stdout() -> None:
     assert streams.out.removesuffix("\n") == text
     first, *summary = streams.err.splitlines()
     used = "the CPU computes everything with the PyTorch reference kernel, fp32, 1 thread"
-    assert first == f"no accelerator: {used}"
+    slow = "decode: layerwise (cpu_step computes in bf16, not fp32)"
+    assert first == f"no accelerator: {used}; {slow}"
     assert [line.split()[0] for line in summary] == ["prompt", "answer"]
     assert "first token after" in summary[0]
     assert re.search(

@@ -9,7 +9,7 @@ import pytest
 from made_up import small_model
 from moesaic.core.step import Step
 from moesaic.model_info.attended import Attended, attended
-from moesaic.model_info.linear_attention import LinearAttentionSpec
+from moesaic.model_info.linear_attention import LinearAttentionSizes
 
 MODEL = small_model(layers=4)
 STEP = Step.of([(1, 0), (1, 3), (1, 40), (7, 0), (9, 2), (3, 50), (20, 11)])
@@ -36,7 +36,7 @@ def test_without_windows_it_is_all_of_it() -> None:
 
 def test_layers_with_a_state_read_it_once_per_sequence() -> None:
     """Two of four layers; the state of a head is a matrix in fp32, read and written."""
-    shape = LinearAttentionSpec(2, 4, 8, 16, 4)
+    shape = LinearAttentionSizes(2, 4, 8, 16, 4)
     found = attended(replace(MODEL, linear_attention=shape, linear_layers=(0, 2)), STEP)
     assert found[:2] == (STEP.kv_tokens / 2, STEP.attention_pairs / 2)
     state = 4 * 8 * 16

@@ -20,13 +20,15 @@ from moesaic.models.architecture import Architecture
 from moesaic.models.expert_service import ResidentExperts, RoutedTokens
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.placed import placed_decoder
-from moesaic.models.synthetic_model import synthetic_architecture, synthetic_decoder
+from moesaic.models.synthetic_architecture import plain_architecture, synthetic_architecture
+from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.models.token_batch import Segment
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain.c_functions import native_brain
 from moesaic.policies.compose import Composition
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.shape import Shape
+from network_changes import with_attention
 
 LENGTH = 300
 
@@ -41,13 +43,7 @@ def small_architecture() -> Architecture:
         whole.spec, hidden_size=256, expert_intermediate=96, num_experts=16, top_k=4,
         num_heads=8, num_kv_heads=2, head_dim=64, vocab_size=1000,
     )  # fmt: skip
-    return replace(
-        whole,
-        spec=spec,
-        rope=replace(whole.rope, dim=64),
-        router=replace(whole.router, top_k=4),
-        attention=replace(whole.attention, scale=0.125),
-    )
+    return with_attention(plain_architecture(spec), scale=0.125)
 
 
 class DecodingScene:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from moesaic.model_info.model_spec import LatentAttentionSpec
+from moesaic.model_info.model_spec import LatentAttentionSizes
 from moesaic.models.architecture import Architecture
-from moesaic.models.synthetic_model import synthetic_architecture
+from moesaic.models.synthetic_architecture import plain_architecture, synthetic_architecture
+from network_changes import with_attention, with_rope, with_router
 
 FAMILIES = (
     "mixtral-8x7b",
@@ -29,19 +30,13 @@ def shrunk(name: str) -> Architecture:
         num_heads=8, num_kv_heads=8 if latent else 2, head_dim=64,
         shared_intermediate=64 if spec.shared_intermediate else 0,
         dense_intermediate=128 if spec.dense_intermediate else 0,
-        latent_attention=latent and LatentAttentionSpec(
+        latent_attention=latent and LatentAttentionSizes(
             kv_lora_rank=64, q_lora_rank=latent.q_lora_rank and 48, qk_nope_head_dim=32,
             qk_rope_head_dim=32, v_head_dim=32,
         ),
     )  # fmt: skip
-    turning = 32 if latent else 64 * whole.rope.dim // spec.head_dim
-    groups = min(whole.router.groups, 4)
-    return replace(
-        whole,
-        spec=small,
-        rope=replace(whole.rope, dim=turning),
-        router=replace(
-            whole.router, top_k=4, groups=groups, top_groups=min(whole.router.top_groups, groups)
-        ),
-        attention=replace(whole.attention, scale=0.125),
-    )
+    (rope,) = whole.network.ropes
+    turning = 32 if latent else 64 * rope.dim // spec.head_dim
+    groups, top = (min(count, 4) for count in (whole.router.groups, whole.router.top_groups))
+    grouped = with_router(plain_architecture(small), groups=groups, top_groups=min(top, groups))
+    return with_attention(with_rope(grouped, dim=turning), scale=0.125)

@@ -14,7 +14,7 @@ from moesaic.core.offloading import GPU, OFFLOADING
 from moesaic.core.report import Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId
-from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.reference import ReferenceKernel
 from moesaic.machines.cuda.gpu_queue import GpuQueue
 from moesaic.machines.cuda.pairs import Pairs
@@ -22,6 +22,7 @@ from moesaic.machines.cuda.slots import DeviceSlots
 from moesaic.machines.cuda.spans import GpuSpans
 from moesaic.machines.cuda.transfers import AHEAD, DeviceTransfers
 from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.model_info.expert_shape import ExpertShape
 
 LAYERS, EXPERTS, SLOTS, STAGING = 2, 30, 4, 8
 HIDDEN = torch.zeros(1, 8)

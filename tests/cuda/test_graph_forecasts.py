@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,6 +21,7 @@ from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.machines.cuda.cuda_machine import CudaMachine
 from moesaic.machines.real.real_machine import ForwardPass
 from moesaic.models.architecture import Architecture
+from network_changes import with_router
 
 SYSTEM = ("hybrid", "mrs", "impact")
 Said = list[tuple[torch.Tensor, torch.Tensor]]  # experts and scores, of every layer of every step
@@ -98,7 +98,7 @@ def test_routers_with_groups_are_forecast_as_layer_by_layer(
 ) -> None:
     def grouped(name: str) -> Architecture:
         whole = shrunk(name)
-        return replace(whole, router=replace(whole.router, groups=4, top_groups=2))
+        return with_router(whole, groups=4, top_groups=2)
 
     monkeypatch.setattr("test_graph_decoding.shrunk", grouped)
     compare("deepseek-v2")

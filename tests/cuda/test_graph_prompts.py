@@ -8,7 +8,7 @@ many rows must be near as layer by layer. `--log-cli-level=INFO` shows how near.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 import pytest
@@ -32,6 +32,7 @@ from moesaic.models.architecture import Architecture
 from moesaic.models.decoder import Decoder
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.policy_set import PolicySet
+from network_changes import with_router
 
 LOG = logging.getLogger(__name__)
 CAPACITY = Capacity(slots=20, sequences=4, length=300)
@@ -53,7 +54,7 @@ def architecture_of(name: str) -> Architecture:
     if name != "deepseek-v3, groups":
         return shrunk(name)
     whole = shrunk("deepseek-v3")
-    return replace(whole, router=replace(whole.router, groups=4, top_groups=2))
+    return with_router(whole, groups=4, top_groups=2)
 
 
 @cache

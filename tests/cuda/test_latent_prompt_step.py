@@ -3,7 +3,6 @@ interpreter, say what the network says layer by layer?"""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -30,6 +29,7 @@ from moesaic.models.linear import Linear
 from moesaic.models.rope import rotation
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.models.token_batch import Segment, make_batch
+from network_changes import with_rope
 
 EARLIER = (Segment(0, 40), Segment(2, 3))
 PIECES = (Segment(0, 1), Segment(1, 70), Segment(2, 5))  # decoding, a whole prompt, a piece
@@ -38,14 +38,13 @@ ROWS, UNUSED = 80, 4
 
 def with_yarn(architecture: Architecture) -> Architecture:
     """As DeepSeek's configurations state it."""
-    rope = replace(
-        architecture.rope, kind="yarn", factor=40.0, original_context=64, magnitude=1.2
+    return with_rope(
+        architecture, kind="yarn", factor=40.0, original_context=64, magnitude=1.2
     )  # fmt: skip
-    return replace(architecture, rope=rope)
 
 
 def in_halves(architecture: Architecture) -> Architecture:
-    return replace(architecture, rope=replace(architecture.rope, interleaved=False))
+    return with_rope(architecture, interleaved=False)
 
 
 class OneLayer:
@@ -66,8 +65,9 @@ class OneLayer:
         self.added = torch.zeros(0)
 
     def layerwise(self, x: torch.Tensor, segments: tuple[Segment, ...]) -> torch.Tensor:
-        rope, inverse = self.decoder.architecture.rope, self.decoder.frequencies
-        return self.attention(x, make_batch(rope, inverse, segments, self.cache))
+        decoder = self.decoder
+        batch = make_batch(decoder.frequencies, segments, self.cache, decoder.device)
+        return self.attention(x, batch)
 
     def captured(self) -> torch.Tensor:
         before = [(slot, self.cache.length(slot), tokens) for slot, tokens in PIECES]
@@ -104,8 +104,8 @@ class OneLayer:
         self.added = linear(x)
 
     def _turns(self) -> torch.Tensor:
-        rope, positions = self.decoder.architecture.rope, torch.arange(self.cache.max_length)
-        return torch.cat(rotation(rope, self.decoder.frequencies, positions), dim=1)
+        ((rope, inverse),) = self.decoder.frequencies.items()
+        return torch.cat(rotation(rope, inverse, torch.arange(self.cache.max_length)), dim=1)
 
     def _kernel(self) -> Any:
         """The kernel's own source, on the CPU."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from moesaic.model_info.config_reader import ConfigReader
-from moesaic.model_info.linear_attention import LinearAttentionSpec
-from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
+from moesaic.model_info.linear_attention import LinearAttentionSizes
+from moesaic.model_info.model_spec import LatentAttentionSizes, ModelSpec
 from moesaic.models.architecture import Architecture
 from moesaic.models.config import architecture_of
 
@@ -37,7 +37,7 @@ LATENT = replace(
     dense_intermediate=512,
     num_kv_heads=8,
     head_dim=48,
-    latent_attention=LatentAttentionSpec(64, 16, 32, 32, None),
+    latent_attention=LatentAttentionSizes(64, 16, 32, 32, None),
 )
 WINDOWED = replace(
     GROUPED,
@@ -57,7 +57,7 @@ RECURRENT = replace(
     family="qwen3_next",
     num_layers=3,
     moe_layers=(0, 1, 2),
-    linear_attention=LinearAttentionSpec(4, 8, 32, 24, 4),
+    linear_attention=LinearAttentionSizes(4, 8, 32, 24, 4),
     linear_layers=(0, 2),
     output_gate=True,
 )

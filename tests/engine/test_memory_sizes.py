@@ -16,13 +16,13 @@ from moesaic.core.routing import ExpertId
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.sizes import Sizes
 from moesaic.kernels.attended import Attended, Scores
-from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.dtypes import torch_dtype
 from moesaic.kernels.instruction_sets import ISA_NUMBERS, REFERENCE, choose
 from moesaic.kernels.quantized_linear import DenseQuantizer
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.model_info.expert_block import STRIPS
+from moesaic.model_info.expert_shape import ExpertShape
 from moesaic.model_info.expert_workspace import Heads, attention_workspace, native_workspace
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.decoder_builder import DecoderBuilder

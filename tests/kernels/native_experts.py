@@ -7,8 +7,9 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from moesaic.kernels.base import ALIGNMENT, Blocks, ExpertShape, ExpertWeights, LayerExecutor
+from moesaic.kernels.base import ALIGNMENT, Blocks, ExpertWeights, LayerExecutor
 from moesaic.kernels.instruction_sets import REFERENCE, available
+from moesaic.model_info.expert_shape import ExpertShape
 
 pytest.importorskip("moesaic.kernels._native", reason="the native kernels were not built")
 

@@ -13,10 +13,11 @@ import pytest
 import torch
 from packed_strips import pack_expert
 
-from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.instruction_sets import native
 from moesaic.model_info.expert_block import ROWS, STRIPS
+from moesaic.model_info.expert_shape import ExpertShape
 
 pytestmark = pytest.mark.without_native
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 pytest.importorskip("triton")
 
 from moesaic.kernels.gpu.attention import PIECE, CachedTokens, DecodeAttention, HeadShape
-from moesaic.models.architecture import Rope
+from moesaic.model_info.network import Rope
 from moesaic.models.norm import RmsNorm
 from moesaic.models.rope import Rotation, frequencies, rotate, rotation
 

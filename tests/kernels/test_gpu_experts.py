@@ -11,10 +11,10 @@ import torch
 from packed_strips import pack_expert
 from torch.nn import functional
 
-from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.gpu.experts import GpuExperts
 from moesaic.kernels.gpu.layout import BITS, BlockWords
 from moesaic.kernels.gpu.table import write_table
+from moesaic.model_info.expert_shape import ExpertShape
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 DEVICE = "cuda"

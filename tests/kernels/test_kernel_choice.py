@@ -6,7 +6,6 @@ import pytest
 
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.kernels import instruction_sets
-from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.instruction_sets import (
     REFERENCE,
@@ -17,6 +16,7 @@ from moesaic.kernels.instruction_sets import (
 )
 from moesaic.kernels.quantized import QuantizedKernel
 from moesaic.kernels.reference import ReferenceKernel
+from moesaic.model_info.expert_shape import ExpertShape
 
 pytestmark = pytest.mark.without_native
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cuda_on_host import COMPILER, compiled, launch
-from moesaic.models.architecture import Rope
+from moesaic.model_info.network import Rope
 from moesaic.models.norm import RmsNorm
 from moesaic.models.rope import frequencies, rotate, rotation
 

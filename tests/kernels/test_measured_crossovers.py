@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.instruction_sets import REFERENCE, choose
 from moesaic.lab.profile import crossover_times
 from moesaic.lab.profile.crossover_times import first_better, measure_crossovers
 from moesaic.machines.real.lane import InlineLane
+from moesaic.model_info.expert_shape import ExpertShape
 
 TAKEN = {1: [5.0, 9.0], 2: [6.0, 6.0], 4: [8.0, 9.0], 8: [12.0, 10.0], 16: [20.0, 11.0]}
 

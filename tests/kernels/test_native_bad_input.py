@@ -9,9 +9,10 @@ import pytest
 import torch
 from native_experts import WAYS, bytes_at, normal, packed, random_expert
 
-from moesaic.kernels.base import Blocks, ExpertShape, ExpertWeights
+from moesaic.kernels.base import Blocks, ExpertWeights
 from moesaic.kernels.native import NativeKernel
 from moesaic.kernels.native_executor import NativeExecutor
+from moesaic.model_info.expert_shape import ExpertShape
 
 pytestmark = pytest.mark.skipif(not WAYS, reason="this CPU has no instructions for the kernels")
 SHAPE = ExpertShape(24, 16)

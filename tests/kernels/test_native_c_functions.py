@@ -23,10 +23,10 @@ import torch
 from native_experts import WAYS, bytes_at, packed, random_expert, random_layer
 
 from moesaic.kernels import _native
-from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.instruction_sets import ISA_NUMBERS
 from moesaic.kernels.native import DTYPES
 from moesaic.kernels.native_executor import NativeExecutor
+from moesaic.model_info.expert_shape import ExpertShape
 
 pytestmark = pytest.mark.skipif(not WAYS, reason="this CPU has no instructions for the kernels")
 SHAPE = ExpertShape(50, 30)

@@ -10,8 +10,9 @@ import torch
 from native_experts import WAYS, normal, packed, random_expert
 
 from moesaic.kernels import _native
-from moesaic.kernels.base import Blocks, ExpertShape
+from moesaic.kernels.base import Blocks
 from moesaic.kernels.native_executor import NativeExecutor
+from moesaic.model_info.expert_shape import ExpertShape
 
 pytestmark = pytest.mark.skipif(not WAYS, reason="this CPU has no instructions for the kernels")
 SHAPE = ExpertShape(48, 32)

@@ -20,9 +20,10 @@ from native_experts import (
 )
 
 from moesaic.core.numa import Node
-from moesaic.kernels.base import Blocks, ExpertShape
+from moesaic.kernels.base import Blocks
 from moesaic.kernels.native import DTYPES
 from moesaic.kernels.native_executor import NativeExecutor
+from moesaic.model_info.expert_shape import ExpertShape
 
 SHAPE = ExpertShape(40, 24)
 NODES = (Node(0, (0,)), Node(0, (0,)))

@@ -17,10 +17,11 @@ from native_experts import (
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.kernels import _native
-from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.native import DTYPES, NativeKernel
 from moesaic.kernels.quantize import dequantize, pack_codes, quantize
 from moesaic.model_info.expert_block import FORMATS, block_bytes, strips_bytes
+from moesaic.model_info.expert_shape import ExpertShape
 
 SHAPES = [ExpertShape(h, i) for h, i in [(5, 3), (1, 1), (131, 77), (48, 272), (320, 520)]]
 NAMES = ("gate", "up", "down")

@@ -16,8 +16,8 @@ import torch
 from native_experts import WAYS, Layer, random_layer
 
 from moesaic.kernels import _native
-from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.native_executor import NativeExecutor
+from moesaic.model_info.expert_shape import ExpertShape
 
 pytestmark = pytest.mark.skipif(not WAYS, reason="this CPU has no instructions for the kernels")
 SHAPE = ExpertShape(64, 48)

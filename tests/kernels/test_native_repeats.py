@@ -14,8 +14,9 @@ from native_experts import (
     random_layer,
 )
 
-from moesaic.kernels.base import Blocks, ExpertShape
+from moesaic.kernels.base import Blocks
 from moesaic.kernels.native_executor import NativeExecutor
+from moesaic.model_info.expert_shape import ExpertShape
 
 
 @every_kernel

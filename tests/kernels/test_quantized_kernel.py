@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from moesaic.core.dtypes import weight_bytes
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.kernels.base import ALIGNMENT, ExpertShape, ExpertWeights
+from moesaic.kernels.base import ALIGNMENT, ExpertWeights
 from moesaic.kernels.choose import EXPERT_DTYPES, make_kernel
 from moesaic.kernels.quantize import FORMATS, dequantize, pack_codes, quantize
 from moesaic.kernels.quantized import QuantizedKernel
 from moesaic.kernels.reference import ReferenceKernel, feed_forward
+from moesaic.model_info.expert_shape import ExpertShape
 
 torch.set_num_threads(1)
 # Whole groups; a short last group; an odd row; fewer weights than a group; one weight.

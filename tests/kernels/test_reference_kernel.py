@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from moesaic.core.errors import UnknownName
-from moesaic.kernels.base import Blocks, ExpertShape, ExpertWeights
+from moesaic.kernels.base import Blocks, ExpertWeights
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.grouping import group_by_expert, routed_sum
 from moesaic.kernels.reference import (
@@ -18,6 +18,7 @@ from moesaic.kernels.reference import (
     feed_forward,
     pack_matrices,
 )
+from moesaic.model_info.expert_shape import ExpertShape
 
 torch.set_num_threads(1)
 SHAPE = ExpertShape(hidden=12, intermediate=20)

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from cuda_on_host import COMPILER, compiled, launch
-from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.gpu import activations
 from moesaic.kernels.reference import block_views, feed_forward
+from moesaic.model_info.expert_shape import ExpertShape
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 HIDDEN, INNER = 2088, 328  # rows take several reads, the last one not whole

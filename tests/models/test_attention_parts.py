@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from made_up import small_model
-from moesaic.models.architecture import Rope
+from moesaic.model_info.network import Rope
 from moesaic.models.attention import attend, attend_shared
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.rope import Rotation, frequencies, rotate, rotation
@@ -57,11 +57,13 @@ def test_positions_follow_what_is_cached() -> None:
     rope = Rope("default", 50.0, 4)
     cache = ContiguousCache(small_model(), 2, 16, torch.float32)
     cache.advance(1, 4)
-    batch = make_batch(rope, frequencies(rope), [Segment(1, 2), Segment(0, 3)], cache)
+    batch = make_batch(
+        {rope: frequencies(rope)}, [Segment(1, 2), Segment(0, 3)], cache, torch.device("cpu")
+    )
     assert batch.spans == (RowSpan(1, slice(0, 2)), RowSpan(0, slice(2, 5)))
     expected = rotation(rope, frequencies(rope), torch.tensor([4, 5, 0, 1, 2]))
-    assert torch.equal(batch.turn.cos, expected.cos)
-    assert torch.equal(batch.turn.sin, expected.sin)
+    assert torch.equal(batch.turns[rope].cos, expected.cos)
+    assert torch.equal(batch.turns[rope].sin, expected.sin)
 
 
 def plain(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float) -> torch.Tensor:

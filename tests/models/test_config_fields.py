@@ -179,7 +179,7 @@ def test_rope_settings_that_are_not_understood(
 
 def test_rope_stated_twice_must_agree(tmp_path: Path) -> None:
     path = changed("mixtral", tmp_path, rope_parameters=ROPE, rope_scaling=ROPE, rope_theta=1e4)
-    assert read_architecture(path).rope.factor == 4.0
+    assert [rope.factor for rope in read_architecture(path).network.ropes] == [4.0]
     path = changed("mixtral", tmp_path, rope_parameters=ROPE, rope_scaling=ROPE | {"factor": 8.0})
     assert "factor: is stated twice, as 4.0 and as 8.0" in str(refusal(path))
     assert refusal(changed("mixtral", tmp_path, rope_theta=5e5)).field == "rope_theta"

@@ -11,6 +11,7 @@ import pytest
 
 import stock
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.model_info.network import GroupedAttentionSpec, LinearAttentionSpec
 from moesaic.models.architecture import Architecture
 from moesaic.models.config import read_architecture
 from moesaic.models.open_model import open_model, with_experts_per_token
@@ -77,12 +78,18 @@ def test_biases_and_norms_of_attention(
     norm: str,
     tmp_path: Path,
 ) -> None:
-    rule = read(name, tmp_path, **fields).attention
-    assert (rule.input_bias, rule.output_bias, rule.qk_norm) == (input_bias, output_bias, norm)
+    rule = read(name, tmp_path, **fields).network.layers[0].attention
+    assert not isinstance(rule, LinearAttentionSpec)
+    found = "none"
+    if isinstance(rule, GroupedAttentionSpec) and rule.qk_norm is not None:
+        found = rule.qk_norm.scope
+    assert (rule.input_bias, rule.output_bias, found) == (input_bias, output_bias, norm)
 
 
 def test_qwen2_has_biases_where_the_field_is_older_than_the_file(tmp_path: Path) -> None:
-    assert read("qwen2-moe", tmp_path, without=("qkv_bias",)).attention.input_bias is True
+    (first, *_) = read("qwen2-moe", tmp_path, without=("qkv_bias",)).network.layers
+    assert isinstance(first.attention, GroupedAttentionSpec)
+    assert first.attention.input_bias is True
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ pytest.importorskip("moesaic.kernels._native", reason="the native kernels were n
 
 from moesaic.kernels.instruction_sets import REFERENCE, choose
 from moesaic.kernels.native_router import MAX_TOKENS, RING_SLOTS, NativeRouter
-from moesaic.models.architecture import RouterRule
+from moesaic.model_info.network import RouterRule
 from moesaic.models.fused_router import fused_router
 from moesaic.models.norm import RmsNorm
 from moesaic.models.router import Choice, Router

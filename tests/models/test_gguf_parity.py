@@ -17,6 +17,7 @@ import stock
 from gguf_models import Type
 from moesaic.core.errors import BadCheckpoint, BadConfig
 from moesaic.model_info.gguf import families
+from moesaic.model_info.network import GroupedAttentionSpec
 from moesaic.models.open_model import open_model
 from stock_text import prompt, stock_logits
 
@@ -151,8 +152,10 @@ def test_granite_without_scales_or_positions(folder: Path, tmp_path: Path) -> No
             del writer.kv_data[0][f"granitemoe.{key}"]
 
     found = open_model(gguf_models.convert(folder, tmp_path / "a.gguf", add=bare)).architecture
-    assert (found.multipliers.embedding, found.multipliers.residual) == (1.0, 1.0)
-    assert found.attention.scale == found.spec.head_dim**-0.5
+    first = found.network.layers[0]
+    assert (found.network.embedding_scale, first.residual) == (1.0, 1.0)
+    assert isinstance(first.attention, GroupedAttentionSpec)
+    assert first.attention.scale == found.spec.head_dim**-0.5
 
     def turned_off(writer: Any) -> None:
         writer.add_rope_scaling_finetuned(False)

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import stock
-from moesaic.model_info.model_spec import LatentAttentionSpec as LatentShape
 from moesaic.models.latent_attention import LatentAttention
 from moesaic.models.open_model import load_decoder, open_model
 
@@ -19,14 +18,14 @@ def test_absorbing_the_expansion_changes_nothing(new: int, cached: int) -> None:
     decoder = load_decoder(open_model(stock.saved("deepseek-v2").folder), "fp32")
     attention = decoder.layers[1].attention
     assert isinstance(attention, LatentAttention)
-    shape, generator = attention.shape, torch.Generator().manual_seed(new)
-    plain = torch.randn(new, 4, shape.qk_nope_head_dim, generator=generator)
-    turning = torch.randn(new, 4, shape.qk_rope_head_dim, generator=generator)
-    latents = torch.randn(cached, shape.kv_lora_rank, generator=generator)
-    keys = torch.randn(cached, shape.qk_rope_head_dim, generator=generator)
+    shape, generator = attention.spec, torch.Generator().manual_seed(new)
+    plain = torch.randn(new, 4, shape.plain_dim, generator=generator)
+    turning = torch.randn(new, 4, shape.rope_dim, generator=generator)
+    latents = torch.randn(cached, shape.rank, generator=generator)
+    keys = torch.randn(cached, shape.rope_dim, generator=generator)
     expanded = attention.expanded(plain, turning, latents, keys)
     absorbed = attention.absorbed(plain, turning, latents, keys)
-    assert expanded.shape == (new, 4, shape.v_head_dim)
+    assert expanded.shape == (new, 4, shape.value_dim)
     assert (expanded - absorbed).abs().max() < 1e-5
 
 
@@ -37,7 +36,8 @@ def test_the_cheaper_order_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     model = loaded_models.load(stock.saved("deepseek-v2").folder)
     attention = model.decoder.layers[1].attention
     assert isinstance(attention, LatentAttention)
-    large = replace(attention, shape=LatentShape(512, 64, 128, 128, None))
+    spec = replace(attention.spec, rank=512, rope_dim=64, plain_dim=128, value_dim=128)
+    large = replace(attention, spec=spec)
     assert [large._is_short(new) for new in (1, 170, 171)] == [True, True, False]
     monkeypatch.setattr(LatentAttention, "expanded", None)
     model.logits([[3]])

@@ -9,8 +9,8 @@ from reference_experts import reference_experts
 import stock
 from moesaic.kernels.instruction_sets import REFERENCE, available, choose
 from moesaic.kernels.rotated_heads import Angles, HeadNorms
+from moesaic.model_info.network import GroupedAttentionSpec, Rope
 from moesaic.models import grouped_attention
-from moesaic.models.architecture import Rope
 from moesaic.models.decoder import Decoder
 from moesaic.models.expert_service import ResidentExperts, RoutedTokens
 from moesaic.models.kv_cache import ContiguousCache
@@ -104,7 +104,9 @@ def test_it_is_native_where_a_network_is_packed(name: str, monkeypatch: pytest.M
     monkeypatch.setattr(rows, "runner", Counting(rows.runner))
     read(decoder, reference_experts(model))
     layers = decoder.architecture.spec.num_layers
-    clipped = decoder.architecture.attention.clip is not None
+    first = decoder.architecture.network.layers[0].attention
+    assert isinstance(first, GroupedAttentionSpec)
+    clipped = first.clip is not None
     assert called["route"] == layers
     assert called["heads"] == (0 if clipped else layers)
     assert called["norm"] >= layers + 1

@@ -10,7 +10,7 @@ import torch
 
 import stock
 from moesaic.core.routing import UNUSED
-from moesaic.models.architecture import RouterRule
+from moesaic.model_info.network import RouterRule
 from moesaic.models.router import choose
 
 EXPERTS = 24

@@ -15,6 +15,7 @@ from transformers.models.deepseek_v2.modeling_deepseek_v2 import yarn_apply_msca
 
 import stock
 from moesaic.core.errors import BadConfig
+from moesaic.model_info.network import LatentAttentionSpec
 from moesaic.models.config import read_architecture
 from moesaic.models.rope import frequencies
 
@@ -56,7 +57,7 @@ def ours_and_theirs(
     fields |= {"rope_parameters": rope, "head_dim": 24, "max_position_embeddings": 2048}
     (folder / "config.json").write_text(json.dumps(fields))
     config = {"qwen3-moe": Qwen3MoeConfig, "deepseek-v2": DeepseekV2Config}[family]
-    read = read_architecture(folder).rope
+    (read,) = read_architecture(folder).network.ropes
     theirs = ROPE_INIT_FUNCTIONS[kind](config(**json.loads(json.dumps(fields))), "cpu")
     return (frequencies(read), read.magnitude), theirs
 
@@ -96,7 +97,9 @@ def test_latent_attention_sharpens_its_scores_as_the_stock_model_does(
         rope = {"rope_type": kind, "rope_theta": 5000.0, "mscale_all_dim": weight, **stretched}
         fields = json.loads((stock.saved("deepseek-v2").folder / "config.json").read_text())
         (tmp_path / "config.json").write_text(json.dumps(fields | {"rope_parameters": rope}))
-        scale = read_architecture(tmp_path).attention.scale
+        first = read_architecture(tmp_path).network.layers[0].attention
+        assert isinstance(first, LatentAttentionSpec)
+        scale = first.scale
         assert scale == pytest.approx(yarn_apply_mscale(rope, 20**-0.5), rel=1e-12)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import stock
-from moesaic.models.architecture import RouterRule
+from moesaic.model_info.network import RouterRule
 from moesaic.models.feed_forward import MoeBlock
 from moesaic.models.open_model import load_decoder, open_model
 from moesaic.models.router import Router, choose

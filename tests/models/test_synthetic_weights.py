@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from moesaic.models import synthetic_model
-from moesaic.models.synthetic_model import synthetic_architecture, synthetic_decoder
+from moesaic.models.synthetic_architecture import synthetic_architecture
+from moesaic.models.synthetic_model import synthetic_decoder
 
 
 def test_large_tensors_repeat_what_was_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

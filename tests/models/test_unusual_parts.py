@@ -9,18 +9,22 @@ import stock
 from moesaic.cli.run import generating
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.kernels import instruction_sets
-from moesaic.kernels.base import ClampedSwiglu, ExpertShape
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.gpu.experts import supports
 from moesaic.kernels.near_data import NearDataArithmetic
 from moesaic.kernels.quantized import QuantizedKernel
 from moesaic.kernels.reference import ReferenceKernel, gated
+from moesaic.machines.support import Executor, refusal
+from moesaic.model_info.expert_shape import ClampedSwiglu, ExpertShape
 from moesaic.models.config import read_architecture
-from moesaic.models.synthetic_model import synthetic_architecture
+from moesaic.models.synthetic_architecture import synthetic_architecture
 
 pytestmark = pytest.mark.without_native
 
 PLAIN = ExpertShape(64, 32)
+_OF_GPT_OSS = (
+    "attention sinks, a router with a bias, experts with biases, experts with a clamped activation"
+)
 UNUSUAL = {
     "biases": ExpertShape(64, 32, bias=True),
     "a clamped activation": ExpertShape(64, 32, clamped=ClampedSwiglu(1.702, 7.0)),
@@ -56,26 +60,28 @@ def test_the_user_reads_which_kernel_computes_them_and_why(monkeypatch: pytest.M
         ("mixtral", None),
         ("deepseek-v3", None),
         ("mixtral-windowed", "a sliding window"),
-        ("granite", "scaled residuals"),
-        ("gpt-oss", "a sliding window, attention sinks, a router with a bias"),
+        ("granite", "a scaled embedding, scaled residuals, divided logits"),
+        ("gpt-oss", f"a sliding window (layers 0, 2), {_OF_GPT_OSS}"),
     ],
 )
-def test_what_keeps_a_network_from_being_captured(name: str, words: str | None) -> None:
-    assert read_architecture(stock.saved(name).folder).unusual == words
+def test_what_keeps_a_network_from_one_native_call(name: str, words: str | None) -> None:
+    network = read_architecture(stock.saved(name).folder).network
+    assert refusal(Executor.CPU_STEP, network) == (words and f"cpu_step lacks {words}")
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("granite-3.0-1b-a400m", "scaled residuals"),
-        ("gpt-oss-20b", "a sliding window, attention sinks, a router with a bias"),
+        ("granite-3.0-1b-a400m", "a scaled embedding, scaled residuals, divided logits"),
+        ("gpt-oss-20b", f"a sliding window (layer 0), {_OF_GPT_OSS}"),
         ("kimi-k2", None),
     ],
 )
 def test_a_model_of_which_only_the_shape_is_known_is_no_easier(
     name: str, words: str | None
 ) -> None:
-    assert synthetic_architecture(name, 2).unusual == words
+    network = synthetic_architecture(name, 2).network
+    assert refusal(Executor.CAPTURED, network) == (words and f"captured lacks {words}")
 
 
 def test_biases_lie_behind_the_weights_whatever_their_precision() -> None:

@@ -18,11 +18,12 @@ from moesaic.core.routing import ExpertId
 from moesaic.core.step import Step
 from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.hardware.machine_topology import BadReference
-from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.near_data import NearDataArithmetic
 from moesaic.kernels.reference import ReferenceKernel
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
+from moesaic.model_info.expert_shape import ExpertShape
 from moesaic.policies.belief import warm_up
 from moesaic.policies.compose import Composition
 from moesaic.policies.layout.base import Profile

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.near_data import NearDataArithmetic, silu, tree_sum
 from moesaic.kernels.reference import ReferenceKernel
+from moesaic.model_info.expert_shape import ExpertShape
 
 SHAPE = ExpertShape(48, 24)
 

@@ -9,10 +9,11 @@ from time import perf_counter_ns
 import torch
 
 from moesaic.core.routing import ExpertId
-from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.choose import make_kernel
 from moesaic.machines.real.copy_engine import Copy, LinkSpeed
 from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.model_info.expert_shape import ExpertShape
 
 SHAPE = ExpertShape(hidden=8, intermediate=5)
 FAST = LinkSpeed(bandwidth_gb_s=1000.0, latency_us=0.0)

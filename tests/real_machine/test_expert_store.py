@@ -11,10 +11,11 @@ import torch
 from small_store import SHAPE, random_weights, small_store
 
 from moesaic.core.routing import ExpertId
-from moesaic.kernels.base import ALIGNMENT, ExpertShape
+from moesaic.kernels.base import ALIGNMENT
 from moesaic.kernels.choose import EXPERT_DTYPES, make_kernel
 from moesaic.kernels.grouping import routed_sum
 from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.model_info.expert_shape import ExpertShape
 
 LAYERS, EXPERTS = 3, 5
 EVERY = [(layer, expert) for layer in range(LAYERS) for expert in range(EXPERTS)]

@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from moesaic.core.numa import Node, experts_of, node_of, parse_cores
-from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.cores import all_cores
 from moesaic.kernels.instruction_sets import REFERENCE, choose
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.node_memory import prefer_node
+from moesaic.model_info.expert_shape import ExpertShape
 
 SHAPE, EXPERTS = ExpertShape(96, 48), 7
 needs_native = pytest.mark.skipif(choose() == REFERENCE, reason="needs the native kernels")

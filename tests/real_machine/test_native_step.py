@@ -17,6 +17,7 @@ if available() != (REFERENCE,):
 
     from moesaic.machines.real.native_step import Forced
     from moesaic.machines.real.real_machine import DecodedTokens
+    from moesaic.machines.support import Executor, refusal
     from moesaic.models.open_model import open_model
 
 ISAS = [name for name in available() if name != REFERENCE]
@@ -39,8 +40,9 @@ def error(ours: torch.Tensor, expected: torch.Tensor) -> float:
 def test_every_family_as_layer_by_layer(family: str, isa: str) -> None:
     """With the same routing, since two experts may be equally good but for rounding; batches of
     sequences of different lengths, long enough for attention in several parts."""
-    if (unusual := open_model(stock.saved(family).folder).architecture.unusual) is not None:
-        pytest.skip(f"runs layer by layer: {unusual}")
+    network = open_model(stock.saved(family).folder).architecture.network
+    if (why := refusal(Executor.CPU_STEP, network)) is not None:
+        pytest.skip(f"runs layer by layer: {why}")
     expected, ours = both(family, slots=4, isa=isa)
     random, errors = torch.Generator().manual_seed(0), []
     for number in range(75):

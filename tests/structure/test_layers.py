@@ -29,7 +29,8 @@ ALLOWED: dict[str, set[str]] = {
     "policies": {"core", "compiling"},
     "hardware": {"core"},
     "workloads": {"core", "compiling", "model_info"},
-    "machines": {"core", "hardware", "kernels"},  # the loop over layers, the accelerators
+    # the loop over layers, the accelerators, what executors support
+    "machines": {"core", "model_info", "hardware", "kernels"},
     "machines.sim": {"core", "compiling", "model_info", "hardware", "machines"},
     "kernels": {"core", "model_info"},
     "models": {"core", "model_info", "kernels"},

@@ -7,10 +7,11 @@ import torch
 from moesaic.core.errors import MoesaicError
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.hardware.machine_reader import THIS, load_machine, machine_file
-from moesaic.kernels.base import ExpertKernel, ExpertShape
+from moesaic.kernels.base import ExpertKernel
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.gpu.experts import supports
 from moesaic.kernels.instruction_sets import REFERENCE
+from moesaic.model_info.expert_shape import ExpertShape
 
 
 def expert_kernel(shape: ExpertShape, dtype: str, kernel: str = "auto") -> ExpertKernel:

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import torch
 
-from moesaic.kernels.base import ExpertBiases, ExpertShape
+from moesaic.kernels.base import ExpertBiases
 from moesaic.model_info.expert_block import BIAS_BYTES, aligned
+from moesaic.model_info.expert_shape import ExpertShape
 
 
 class StoredBiases(NamedTuple):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from moesaic.core.errors import UnknownName
-from moesaic.kernels.base import ExpertKernel, ExpertShape
+from moesaic.kernels.base import ExpertKernel
 from moesaic.kernels.dtypes import TORCH_DTYPES
 from moesaic.kernels.instruction_sets import REFERENCE, choose
 from moesaic.kernels.quantize import FORMATS
 from moesaic.kernels.quantized import QuantizedKernel
 from moesaic.kernels.reference import ReferenceKernel
+from moesaic.model_info.expert_shape import ExpertShape
 
 EXPERT_DTYPES = (*TORCH_DTYPES, *FORMATS)
 

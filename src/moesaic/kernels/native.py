@@ -18,11 +18,12 @@ import torch
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.numa import Nodes
 from moesaic.kernels import _native
-from moesaic.kernels.base import ExpertShape, ExpertWeights, LayerExecutor
+from moesaic.kernels.base import ExpertWeights, LayerExecutor
 from moesaic.kernels.cores import all_cores, worker_cores
 from moesaic.kernels.crossover import DEFAULT
 from moesaic.kernels.instruction_sets import ISA_NUMBERS
 from moesaic.model_info.expert_block import ALIGNMENT, STRIPS, block_bytes
+from moesaic.model_info.expert_shape import ExpertShape
 
 if TYPE_CHECKING:
     from moesaic.kernels.native_executor import NativeExecutor

@@ -10,9 +10,10 @@ import torch
 
 from moesaic.core.routing import UNUSED
 from moesaic.kernels import _native
-from moesaic.kernels.base import Blocks, ExpertShape
+from moesaic.kernels.base import Blocks
 from moesaic.kernels.cores import worker_cores
 from moesaic.kernels.native import FLOAT_TYPES, NativeKernel, check_block
+from moesaic.model_info.expert_shape import ExpertShape
 
 SPIN_US = 50.0  # longer than a layer's decision, shorter than its attention
 

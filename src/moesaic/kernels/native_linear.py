@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from moesaic.kernels import _native
-from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.crossover import DEFAULT
 from moesaic.kernels.instruction_sets import ISA_NUMBERS
 from moesaic.kernels.native import DTYPES, FLOAT_TYPES, NativeKernel, packing_pool
@@ -23,6 +23,7 @@ from moesaic.kernels.native_executor import NativeExecutor
 from moesaic.kernels.native_rows import NativeRows
 from moesaic.kernels.quantized_linear import not_finite
 from moesaic.model_info.dense_bytes import DensePrecision
+from moesaic.model_info.expert_shape import ExpertShape
 
 _HUGE_PAGE = 2 << 20
 

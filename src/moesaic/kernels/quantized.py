@@ -22,13 +22,14 @@ import torch
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.numa import Nodes
-from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.biases import biases_in, store_biases
 from moesaic.kernels.products import linear
 from moesaic.kernels.quantize import FORMATS, SCALE, GroupFormat, dequantize, pack_codes, quantize
 from moesaic.kernels.reference import ACTIVATIONS, add_part, gated
 from moesaic.kernels.torch_executor import TorchExecutor
 from moesaic.model_info.expert_block import ROWS, MatrixPlace, block_bytes, lay_out
+from moesaic.model_info.expert_shape import ExpertShape
 
 
 @dataclass(frozen=True, slots=True)

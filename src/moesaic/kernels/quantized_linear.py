@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 import torch
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.products import linear
 from moesaic.kernels.quantize import FORMATS, quantize
 from moesaic.kernels.quantized_rows import pack_rows, widen_rows
 from moesaic.kernels.reference import gated
 from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.model_info.dense_rows import PIECE, SCRATCH, piece_rows
+from moesaic.model_info.expert_shape import ExpertShape
 
 
 class Scratch:

@@ -17,12 +17,13 @@ import torch
 from torch.nn import functional
 
 from moesaic.core.numa import Nodes
-from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.biases import StoredBiases, biases_in, store_biases
 from moesaic.kernels.dtypes import torch_dtype
 from moesaic.kernels.products import linear
 from moesaic.kernels.torch_executor import TorchExecutor
 from moesaic.model_info.expert_block import ROWS, block_bytes
+from moesaic.model_info.expert_shape import ExpertShape
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": functional.silu,

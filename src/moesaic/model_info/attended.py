@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from moesaic.core.step import Step
-from moesaic.model_info.linear_attention import LinearAttentionSpec
+from moesaic.model_info.linear_attention import LinearAttentionSizes
 from moesaic.model_info.model_spec import ModelSpec
 
 
@@ -32,7 +32,7 @@ def attended(model: ModelSpec, step: Step) -> Attended:
     )
 
 
-def _with_states(model: ModelSpec, linear: LinearAttentionSpec, step: Step) -> Attended:
+def _with_states(model: ModelSpec, linear: LinearAttentionSizes, step: Step) -> Attended:
     """A state is read and written once per sequence, however long it is."""
     share = len(model.linear_layers) / model.num_layers
     moved = 2 * linear.state_bytes * len(step.sequences)

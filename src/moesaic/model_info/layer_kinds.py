@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moesaic.core.parsing import short
 from moesaic.model_info.config_reader import ConfigReader
-from moesaic.model_info.linear_attention import LinearAttentionSpec
+from moesaic.model_info.linear_attention import LinearAttentionSizes
 from moesaic.model_info.sliding_window import FULL
 
 LINEAR = "linear_attention"
@@ -30,12 +30,12 @@ def read_linear_layers(config: ConfigReader, layers: int) -> tuple[int, ...]:
     return listed
 
 
-def read_linear_attention(config: ConfigReader) -> LinearAttentionSpec:
+def read_linear_attention(config: ConfigReader) -> LinearAttentionSizes:
     keys, values = config.count("linear_num_key_heads"), config.count("linear_num_value_heads")
     if values % keys:
         what = f"expected a multiple of {keys} (linear_num_key_heads), not {values}"
         config.fail("linear_num_value_heads", what)
-    return LinearAttentionSpec(
+    return LinearAttentionSizes(
         key_heads=keys,
         value_heads=values,
         key_dim=config.count("linear_key_head_dim"),

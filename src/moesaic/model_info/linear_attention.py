@@ -17,7 +17,7 @@ STATE_BYTES = 4  # of a value of the matrices: fp32 in every model
 
 
 @dataclass(frozen=True, slots=True)
-class LinearAttentionSpec:
+class LinearAttentionSizes:
     key_heads: int  # of queries and keys
     value_heads: int  # a multiple of them; every one has a matrix
     key_dim: int  # of a head

@@ -18,9 +18,9 @@ from moesaic.model_info.dense_models import refuse_dense
 from moesaic.model_info.gguf.config import read_gguf_config
 from moesaic.model_info.gguf.files import is_gguf, model_name
 from moesaic.model_info.layer_kinds import read_linear_attention, read_linear_layers
-from moesaic.model_info.linear_attention import LinearAttentionSpec
+from moesaic.model_info.linear_attention import LinearAttentionSizes
 from moesaic.model_info.model_families import FAMILIES, Family
-from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
+from moesaic.model_info.model_spec import LatentAttentionSizes, ModelSpec
 from moesaic.model_info.quantization.read import stored_bits
 from moesaic.model_info.sliding_window import read_windows
 from moesaic.model_info.text_config import text_fields
@@ -86,7 +86,7 @@ def _spec(config: ConfigReader, model_type: str, name: str) -> ModelSpec:
     latent = _latent_attention(config) if family.latent_attention else None
     context = config.count("max_position_embeddings")
     window: tuple[int, tuple[int, ...]] = (0, ())
-    linear: LinearAttentionSpec | None = None
+    linear: LinearAttentionSizes | None = None
     linear_layers: tuple[int, ...] = ()
     if family.linear_attention:
         linear_layers = read_linear_layers(config, layers)
@@ -157,7 +157,7 @@ def _kv_heads(config: ConfigReader) -> int:
     return kv_heads
 
 
-def _head_dim(config: ConfigReader, family: Family, latent: LatentAttentionSpec | None) -> int:
+def _head_dim(config: ConfigReader, family: Family, latent: LatentAttentionSizes | None) -> int:
     """Width of a query head: stated, or by convention hidden_size / num_attention_heads."""
     if latent is not None:
         return latent.qk_nope_head_dim + latent.qk_rope_head_dim
@@ -169,8 +169,8 @@ def _head_dim(config: ConfigReader, family: Family, latent: LatentAttentionSpec 
     return hidden // heads
 
 
-def _latent_attention(config: ConfigReader) -> LatentAttentionSpec:
-    return LatentAttentionSpec(
+def _latent_attention(config: ConfigReader) -> LatentAttentionSizes:
+    return LatentAttentionSizes(
         kv_lora_rank=config.count("kv_lora_rank"),
         qk_rope_head_dim=config.count("qk_rope_head_dim"),
         qk_nope_head_dim=config.count("qk_nope_head_dim"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from moesaic.core.dtypes import weight_bytes
-from moesaic.model_info.linear_attention import LinearAttentionSpec
+from moesaic.model_info.linear_attention import LinearAttentionSizes
 
 
 @dataclass(frozen=True, slots=True)
-class LatentAttentionSpec:
+class LatentAttentionSizes:
     """Multi-head latent attention (DeepSeek-V2/V3): keys and values from one compressed vector."""
 
     kv_lora_rank: int
@@ -38,14 +38,14 @@ class ModelSpec:
     num_heads: int
     num_kv_heads: int
     head_dim: int
-    latent_attention: LatentAttentionSpec | None = None
+    latent_attention: LatentAttentionSizes | None = None
     scoring: str = "softmax"  # "softmax" | "sigmoid" | "softmax-after-topk"
     normalized_topk: bool = False
     tied_embeddings: bool = False
     max_context: int = 0
     sliding_window: int = 0  # tokens seen in `window_layers`, the own one included; 0: everything
     window_layers: tuple[int, ...] = ()  # decoder layers with the window
-    linear_attention: LinearAttentionSpec | None = None  # of `linear_layers`
+    linear_attention: LinearAttentionSizes | None = None  # of `linear_layers`
     linear_layers: tuple[int, ...] = ()  # decoder layers with a state instead of a KV cache
     output_gate: bool = False  # what attention says is scaled per value, by a projection as wide
     attention_sinks: bool = False  # a learned score of every head that takes part in the softmax

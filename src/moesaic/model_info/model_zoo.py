@@ -15,10 +15,10 @@ from typing import Any
 from moesaic.core.errors import BadConfig, CannotFetch, ImpossibleSetting
 from moesaic.model_info.hub.fetch import fetch_config
 from moesaic.model_info.hub.hub_id import HubId, parse_hub_id
-from moesaic.model_info.linear_attention import LinearAttentionSpec
+from moesaic.model_info.linear_attention import LinearAttentionSizes
 from moesaic.model_info.model_config import read_model_config
 from moesaic.model_info.model_names import UnknownModel, missing_gguf
-from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
+from moesaic.model_info.model_spec import LatentAttentionSizes, ModelSpec
 
 
 def known_models() -> tuple[str, ...]:
@@ -74,10 +74,10 @@ def _spec(name: str, table: dict[str, Any]) -> ModelSpec:
     moe_layers = tuple(i for i in range(fields["num_layers"]) if i not in dense)
     latent = fields.pop("latent_attention", None)
     if latent is not None:  # TOML has no null: an absent q_lora_rank means direct queries
-        latent = LatentAttentionSpec(**{"q_lora_rank": None, **latent})
+        latent = LatentAttentionSizes(**{"q_lora_rank": None, **latent})
     linear = fields.pop("linear_attention", None)
     if linear is not None:
-        linear = LinearAttentionSpec(**linear)
+        linear = LinearAttentionSizes(**linear)
     windows = tuple(fields.pop("window_layers", ()))
     linear_layers = tuple(fields.pop("linear_layers", ()))
     return ModelSpec(

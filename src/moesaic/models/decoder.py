@@ -33,6 +33,7 @@ class Layer:
     attention_norm: RmsNorm
     attention: Attention
     feed_forward: DenseBlock | MoeBlock
+    residual: float = 1.0  # factor of what both add
 
 
 def finite_or_nan(logits: torch.Tensor) -> torch.Tensor:
@@ -59,7 +60,8 @@ class Decoder:
         self.norm = norm
         self.output = head if isinstance(head, Linear) else Linear(head)
         self.dense = dense
-        self.frequencies = frequencies(architecture.rope).to(embedding.device)
+        ropes = architecture.network.ropes
+        self.frequencies = {rope: frequencies(rope).to(embedding.device) for rope in ropes}
         blocks = (layer.feed_forward for layer in self.layers)
         self._routed = tuple(block for block in blocks if isinstance(block, MoeBlock))
 
@@ -89,17 +91,17 @@ class Decoder:
         takes; the tokens count as cached only when all layers are done. `counts` [tokens] says
         how many experts each token uses (None: all of top-k); `reused` has the routing of tokens
         that are not to be routed. Drive the generator in torch's inference mode."""
-        step = make_batch(self.architecture.rope, self.frequencies, segments, cache)
-        scale = self.architecture.multipliers
-        residual = _scaled(functional.embedding(tokens, self.embedding), scale.embedding)
+        step = make_batch(self.frequencies, segments, cache, self.device)
+        scale = self.architecture.network.embedding_scale
+        residual = _scaled(functional.embedding(tokens, self.embedding), scale)
         added: torch.Tensor | None = None  # to the residual stream, before the next norm
         for layer in self.layers:
             residual, normed = layer.attention_norm.after_adding(residual, added)
-            added = _scaled(layer.attention(normed, step), scale.residual)
+            added = _scaled(layer.attention(normed, step), layer.residual)
             block = layer.feed_forward
             if isinstance(block, DenseBlock):
                 residual, normed = block.norm.after_adding(residual, added)
-                added = _scaled(block.network(normed), scale.residual)
+                added = _scaled(block.network(normed), layer.residual)
                 continue
             reuse = None if reused is None else reused.layer(block.layer)
             routed = block.route(residual, counts, added, reuse)
@@ -107,7 +109,7 @@ class Decoder:
             total = yield routed
             if routed.shared_experts is not None:
                 total = total + routed.shared_experts.result()
-            added = _scaled(total, scale.residual)
+            added = _scaled(total, layer.residual)
         for slot, count in segments:
             cache.advance(slot, count)
         return step.marked(self.norm.after_adding(residual, added)[1])
@@ -135,7 +137,7 @@ class Decoder:
         """[rows, vocabulary]; give only the rows that are wanted, the vocabulary is wide."""
         with torch.inference_mode():
             logits = self.output(hidden)
-            return finite_or_nan(_scaled(logits, 1 / self.architecture.multipliers.logits))
+            return finite_or_nan(_scaled(logits, 1 / self.architecture.network.logit_divisor))
 
     def gate(self, layer: int, residual: torch.Tensor) -> Choice:
         """A MoE layer's router applied to the residual stream of an earlier layer

@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from moesaic.kernels.base import ExpertShape, ExpertWeights
+from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.reference import pack_matrices
+from moesaic.model_info.expert_shape import ExpertShape
+from moesaic.model_info.network import (
+    AttentionSpec,
+    GroupedAttentionSpec,
+    LatentAttentionSpec,
+    LayerSpec,
+    NormSpec,
+    RoutedSpec,
+)
 from moesaic.models.architecture import Architecture
 from moesaic.models.attention import Attention
 from moesaic.models.decoder import Decoder, Layer
@@ -29,8 +38,6 @@ if TYPE_CHECKING:
     from moesaic.kernels.native_linear import DenseRunner
     from moesaic.kernels.quantized_linear import DenseQuantizer
 
-LATENT_EPS = 1e-6  # of the norms inside latent attention, whatever the config says
-
 
 class DecoderBuilder:
     """`moe_names` says where a decoder layer's routed block is, which differs by file."""
@@ -49,138 +56,134 @@ class DecoderBuilder:
         self._moe_names = moe_names
 
     def build(self) -> Decoder:
-        spec = self._architecture.spec
+        network = self._architecture.network
         embedding = self._source.tensor(
-            "model.embed_tokens.weight", spec.vocab_size, spec.hidden_size
+            "model.embed_tokens.weight", network.vocabulary, network.hidden
         )
-        layers = [self._layer(number) for number in range(spec.num_layers)]
-        norm = self._norm("model.norm", spec.hidden_size)
+        layers = [self._layer(number, spec) for number, spec in enumerate(network.layers)]
+        norm = self._norm("model.norm", network.norm)
         head = embedding
-        if not spec.tied_embeddings:
-            head = self._source.tensor("lm_head.weight", spec.vocab_size, spec.hidden_size)
+        if not network.tied_head:
+            head = self._source.tensor("lm_head.weight", network.vocabulary, network.hidden)
         # A tied embedding is looked up by rows and multiplied packed: there it is twice.
         output = Linear.made(head, None, self._dense, "head")
         runner = None if self._dense is None else self._dense.runner
         return Decoder(self._architecture, embedding, layers, norm, output, runner)
 
-    def _layer(self, number: int) -> Layer:
-        spec, prefix = self._architecture.spec, f"model.layers.{number}"
-        attention: Attention
-        if number in spec.linear_layers:
-            name = f"{prefix}.linear_attn"
-            made = (self._architecture, number, name, self._source, self._dense)
-            attention = build_linear_attention(*made)
-        elif spec.latent_attention is None:
-            attention = self._grouped_attention(number, f"{prefix}.self_attn")
-        else:
-            attention = self._latent_attention(number, f"{prefix}.self_attn")
-        norm = self._norm(f"{prefix}.post_attention_layernorm", spec.hidden_size)
+    def _layer(self, number: int, spec: LayerSpec) -> Layer:
+        prefix = f"model.layers.{number}"
+        attention = self._attention(number, spec.attention, prefix)
+        norm = self._norm(f"{prefix}.post_attention_layernorm", spec.feed_forward_norm)
         block: DenseBlock | MoeBlock
-        if number in spec.moe_layers:
-            block = self._routed_block(number, norm)
+        if isinstance(spec.feed_forward, RoutedSpec):
+            block = self._routed_block(number, spec.feed_forward, norm)
         else:
-            network = self._network(f"{prefix}.mlp", self._architecture.dense_shape)
+            network = self._network(f"{prefix}.mlp", spec.feed_forward.expert)
             block = DenseBlock(norm, network)
-        return Layer(self._norm(f"{prefix}.input_layernorm", spec.hidden_size), attention, block)
+        first = self._norm(f"{prefix}.input_layernorm", spec.attention_norm)
+        return Layer(first, attention, block, spec.residual)
 
-    def _grouped_attention(self, number: int, prefix: str) -> GroupedAttention:
-        spec, rule = self._architecture.spec, self._architecture.attention
-        hidden, queries = spec.hidden_size, spec.num_heads * spec.head_dim
-        keys = spec.num_kv_heads * spec.head_dim
-        query, gate = self._query_and_gate(f"{prefix}.q_proj")
+    def _attention(self, number: int, spec: AttentionSpec, prefix: str) -> Attention:
+        if isinstance(spec, GroupedAttentionSpec):
+            return self._grouped_attention(number, spec, f"{prefix}.self_attn")
+        if isinstance(spec, LatentAttentionSpec):
+            return self._latent_attention(number, spec, f"{prefix}.self_attn")
+        family, hidden = self._architecture.spec.family, self._architecture.network.hidden
+        name = f"{prefix}.linear_attn"
+        split = RUNNABLE[family].split_inputs
+        return build_linear_attention(spec, number, name, hidden, split, self._source, self._dense)
+
+    def _grouped_attention(
+        self, number: int, spec: GroupedAttentionSpec, prefix: str
+    ) -> GroupedAttention:
+        hidden, queries, keys = self._hidden, spec.query_width, spec.kv_width
+        query, gate = self._query_and_gate(spec, f"{prefix}.q_proj")
         query_norm = key_norm = None
-        if rule.qk_norm != "none":
-            whole = rule.qk_norm == "projection"
-            query_norm = self._norm(f"{prefix}.q_norm", queries if whole else spec.head_dim)
-            key_norm = self._norm(f"{prefix}.k_norm", keys if whole else spec.head_dim)
-        sinks = None
-        if spec.attention_sinks:
-            sinks = self._source.tensor(f"{prefix}.sinks", spec.num_heads)
+        if spec.qk_norm is not None:
+            eps, fp32 = spec.qk_norm.eps, spec.qk_norm.fp32_weight
+            widths = (spec.head_dim,) * 2 if spec.qk_norm.scope == "head" else (queries, keys)
+            query_norm = self._norm(f"{prefix}.q_norm", NormSpec(widths[0], eps, fp32))
+            key_norm = self._norm(f"{prefix}.k_norm", NormSpec(widths[1], eps, fp32))
+        sinks = self._source.tensor(f"{prefix}.sinks", spec.heads) if spec.sinks else None
         return GroupedAttention(
-            architecture=self._architecture,
+            spec=spec,
             layer=number,
             query=query,
-            key=self._linear(f"{prefix}.k_proj", keys, hidden, rule.input_bias),
-            value=self._linear(f"{prefix}.v_proj", keys, hidden, rule.input_bias),
-            output=self._linear(f"{prefix}.o_proj", hidden, queries, rule.output_bias),
+            key=self._linear(f"{prefix}.k_proj", keys, hidden, spec.input_bias),
+            value=self._linear(f"{prefix}.v_proj", keys, hidden, spec.input_bias),
+            output=self._linear(f"{prefix}.o_proj", hidden, queries, spec.output_bias),
             query_norm=query_norm,
             key_norm=key_norm,
             sinks=sinks,
             gate=gate,
-            window=spec.sliding_window if number in spec.window_layers else 0,
         )
 
-    def _query_and_gate(self, name: str) -> tuple[Linear, Linear | None]:
-        spec, bias = self._architecture.spec, self._architecture.attention.input_bias
-        hidden, queries = spec.hidden_size, spec.num_heads * spec.head_dim
-        if not spec.output_gate:
-            return self._linear(name, queries, hidden, bias), None
-        joined = self._source.tensor(f"{name}.weight", 2 * queries, hidden)
-        weights = query_and_gate(joined, spec.num_heads)
+    def _query_and_gate(
+        self, spec: GroupedAttentionSpec, name: str
+    ) -> tuple[Linear, Linear | None]:
+        queries = spec.query_width
+        if not spec.gate:
+            return self._linear(name, queries, self._hidden, spec.input_bias), None
+        joined = self._source.tensor(f"{name}.weight", 2 * queries, self._hidden)
+        weights = query_and_gate(joined, spec.heads)
         biases: tuple[torch.Tensor | None, torch.Tensor | None] = (None, None)
-        if bias:
+        if spec.input_bias:
             offsets = self._source.tensor(f"{name}.bias", 2 * queries)
-            biases = query_and_gate(offsets, spec.num_heads)
+            biases = query_and_gate(offsets, spec.heads)
         query, gate = (
             Linear.made(*both, self._dense) for both in zip(weights, biases, strict=True)
         )
         return query, gate
 
-    def _latent_attention(self, number: int, prefix: str) -> LatentAttention:
-        spec, rule = self._architecture.spec, self._architecture.attention
-        shape = spec.latent_attention
-        assert shape is not None, "the model has latent attention"
-        hidden, heads, rank = spec.hidden_size, spec.num_heads, shape.kv_lora_rank
-        expanded = shape.qk_nope_head_dim + shape.v_head_dim
-        compressed = rank + shape.qk_rope_head_dim
+    def _latent_attention(
+        self, number: int, spec: LatentAttentionSpec, prefix: str
+    ) -> LatentAttention:
+        hidden, heads, rank = self._hidden, spec.heads, spec.rank
+        expanded, compressed = spec.plain_dim + spec.value_dim, rank + spec.rope_dim
         expand = self._source.tensor(f"{prefix}.kv_b_proj.weight", heads * expanded, rank)
+        norm = NormSpec(rank, spec.norm_eps, spec.fp32_norms)
         return LatentAttention(
-            architecture=self._architecture,
-            shape=shape,
+            spec=spec,
             layer=number,
-            query=self._query_projection(prefix, shape.q_lora_rank),
+            query=self._query_projection(spec, prefix),
             compress=self._linear(
-                f"{prefix}.kv_a_proj_with_mqa", compressed, hidden, rule.input_bias
+                f"{prefix}.kv_a_proj_with_mqa", compressed, hidden, spec.input_bias
             ),
-            latent_norm=self._norm(f"{prefix}.kv_a_layernorm", rank, LATENT_EPS),
+            latent_norm=self._norm(f"{prefix}.kv_a_layernorm", norm),
             expand=expand.view(heads, expanded, rank),
-            output=self._linear(
-                f"{prefix}.o_proj", hidden, heads * shape.v_head_dim, rule.output_bias
-            ),
+            output=self._linear(f"{prefix}.o_proj", hidden, spec.mixed_width, spec.output_bias),
         )
 
-    def _query_projection(self, prefix: str, rank: int | None) -> QueryProjection:
-        spec, rule = self._architecture.spec, self._architecture.attention
-        hidden, queries = spec.hidden_size, spec.num_heads * spec.head_dim
+    def _query_projection(self, spec: LatentAttentionSpec, prefix: str) -> QueryProjection:
+        queries, rank = spec.query_width, spec.query_rank
         if rank is None:
-            return QueryProjection(self._linear(f"{prefix}.q_proj", queries, hidden, bias=False))
+            whole = self._linear(f"{prefix}.q_proj", queries, self._hidden, bias=False)
+            return QueryProjection(whole)
+        norm = NormSpec(rank, spec.norm_eps, spec.fp32_norms)
         return QueryProjection(
             up=self._linear(f"{prefix}.q_b_proj", queries, rank, bias=False),
-            down=self._linear(f"{prefix}.q_a_proj", rank, hidden, rule.input_bias),
-            norm=self._norm(f"{prefix}.q_a_layernorm", rank, LATENT_EPS),
+            down=self._linear(f"{prefix}.q_a_proj", rank, self._hidden, spec.input_bias),
+            norm=self._norm(f"{prefix}.q_a_layernorm", norm),
         )
 
-    def _routed_block(self, number: int, norm: RmsNorm) -> MoeBlock:
-        architecture, spec = self._architecture, self._architecture.spec
+    def _routed_block(self, number: int, spec: RoutedSpec, norm: RmsNorm) -> MoeBlock:
         names = self._moe_names(number)
-        shared_name = f"{names.block}.{RUNNABLE[spec.family].shared_name}"
         shared = gate = None
-        if spec.shared_intermediate:
-            shared = self._network(shared_name, architecture.shared_shape)
-        if architecture.shared_gate:
-            name = f"{shared_name}_gate.weight"
-            gate = Linear(self._source.tensor(name, 1, spec.hidden_size))
-        router = self._router(names)
-        layer = spec.moe_layers.index(number)
-        fused = fused_router(layer, norm, router, self._kernel)
-        return MoeBlock(layer, norm, router, shared, gate, fused)
+        if spec.shared is not None:
+            family = RUNNABLE[self._architecture.spec.family]
+            shared_name = f"{names.block}.{family.shared_name}"
+            shared = self._network(shared_name, spec.shared.expert)
+            if spec.shared.gate:
+                gate = Linear(self._source.tensor(f"{shared_name}_gate.weight", 1, self._hidden))
+        router = self._router(names, spec)
+        fused = fused_router(spec.number, norm, router, self._kernel)
+        return MoeBlock(spec.number, norm, router, shared, gate, fused)
 
-    def _router(self, names: MoeNames) -> Router:
-        spec, rule = self._architecture.spec, self._architecture.router
-        name, experts = names.router, spec.num_experts
+    def _router(self, names: MoeNames, spec: RoutedSpec) -> Router:
+        rule, name, experts = spec.router, names.router, spec.experts
         kept = torch.float32 if rule.fp32_weight else None
         # Never packed: routers are read as they are, by torch and by the native code.
-        weight = self._source.tensor(f"{name}.weight", experts, spec.hidden_size, dtype=kept)
+        weight = self._source.tensor(f"{name}.weight", experts, self._hidden, dtype=kept)
         offset = self._source.tensor(f"{name}.bias", experts) if rule.logit_bias else None
         bias = None
         if rule.correction_bias:
@@ -191,6 +194,10 @@ class DecoderBuilder:
                 correction, shape = names.correction, (1, experts)
             bias = self._source.tensor(correction, *shape, dtype=torch.float32).view(experts)
         return Router(rule, weight, bias, offset)
+
+    @property
+    def _hidden(self) -> int:
+        return self._architecture.network.hidden
 
     def _network(self, prefix: str, shape: ExpertShape) -> GatedMlp:
         wide = (shape.intermediate, shape.hidden)
@@ -211,10 +218,10 @@ class DecoderBuilder:
         offset = self._source.tensor(f"{name}.bias", out) if bias else None
         return Linear.made(weight, offset, self._dense)
 
-    def _norm(self, name: str, width: int, eps: float | None = None) -> RmsNorm:
-        eps = self._architecture.norm_eps if eps is None else eps
+    def _norm(self, name: str, spec: NormSpec) -> RmsNorm:
         runner = None if self._dense is None else self._dense.runner
+        kept = torch.float32 if spec.fp32_weight else None
+        weight = self._source.tensor(f"{name}.weight", spec.width, dtype=kept)
         if self._architecture.centred_norms:
-            centred = self._source.tensor(f"{name}.weight", width, dtype=torch.float32)
-            return RmsNorm(1 + centred, eps)
-        return RmsNorm(self._source.tensor(f"{name}.weight", width), eps, runner)
+            weight = 1 + weight
+        return RmsNorm(weight, spec.eps, None if spec.fp32_weight else runner)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.reference import feed_forward
+from moesaic.model_info.expert_shape import ExpertShape
 from moesaic.models.expert_service import RoutedTokens, SharedExperts
 from moesaic.models.linear import Linear
 from moesaic.models.norm import RmsNorm

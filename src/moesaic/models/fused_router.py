@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from moesaic.kernels.instruction_sets import ISA_NUMBERS, REFERENCE, choose
-from moesaic.models.architecture import RouterRule
+from moesaic.model_info.network import RouterRule
 from moesaic.models.norm import RmsNorm
 from moesaic.models.router import Choice, Router
 

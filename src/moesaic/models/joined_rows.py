@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 
-from moesaic.model_info.linear_attention import LinearAttentionSpec
+from moesaic.model_info.linear_attention import LinearAttentionSizes
 
 
 def query_and_gate(joined: torch.Tensor, heads: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -15,7 +15,7 @@ def query_and_gate(joined: torch.Tensor, heads: int) -> tuple[torch.Tensor, torc
 
 
 def mixed_and_gate(
-    joined: torch.Tensor, shape: LinearAttentionSpec
+    joined: torch.Tensor, shape: LinearAttentionSizes
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Of every key head its query, its key, and values and gates of the value heads that share it:
     to all queries, keys and values, one after the other; and all gates."""
@@ -25,7 +25,7 @@ def mixed_and_gate(
     return torch.cat((_rows(query), _rows(key), _rows(value))), _rows(gate)
 
 
-def learning_and_forgetting(joined: torch.Tensor, shape: LinearAttentionSpec) -> torch.Tensor:
+def learning_and_forgetting(joined: torch.Tensor, shape: LinearAttentionSizes) -> torch.Tensor:
     """Of every key head the rates of its value heads: to all of learning, then all of
     forgetting."""
     learning, forgetting = joined.unflatten(0, (shape.key_heads, 2, -1)).unbind(1)

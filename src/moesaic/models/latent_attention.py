@@ -13,8 +13,7 @@ import torch
 
 from moesaic.kernels.attended import Attended, Scores
 from moesaic.kernels.products import linear
-from moesaic.model_info.model_spec import LatentAttentionSpec
-from moesaic.models.architecture import Architecture
+from moesaic.model_info.network import LatentAttentionSpec
 from moesaic.models.attention import attend_shared
 from moesaic.models.linear import Linear, together
 from moesaic.models.norm import RmsNorm
@@ -41,8 +40,7 @@ class QueryProjection:
 
 @dataclass(frozen=True, slots=True)
 class LatentAttention:
-    architecture: Architecture
-    shape: LatentAttentionSpec
+    spec: LatentAttentionSpec
     layer: int
     query: QueryProjection
     compress: Linear  # to the latent and the one rotary key all heads share
@@ -51,7 +49,7 @@ class LatentAttention:
     output: Linear
 
     def __call__(self, x: torch.Tensor, step: TokenBatch) -> torch.Tensor:
-        plain, turning, latent, key = self.projected(x, step.turn)
+        plain, turning, latent, key = self.projected(x, step.turns[self.spec.rope])
         for rows in (plain, turning):
             step.watch_last(rows)
         for rows in (latent, key):
@@ -64,12 +62,12 @@ class LatentAttention:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries [tokens, heads, width], their plain and their rotary parts; latents and rotary
         keys [tokens, width]."""
-        rope, shape = self.architecture.rope, self.shape
+        rope, spec = self.spec.rope, self.spec
         query, compressed = self.query.beside(self.compress, x)
-        query = query.unflatten(-1, (self.architecture.spec.num_heads, -1))
-        plain, turning = query.split((shape.qk_nope_head_dim, shape.qk_rope_head_dim), dim=-1)
+        query = query.unflatten(-1, (spec.heads, -1))
+        plain, turning = query.split((spec.plain_dim, spec.rope_dim), dim=-1)
         turning = rotate(rope, turning, turn)
-        latent, key = compressed.split((shape.kv_lora_rank, shape.qk_rope_head_dim), dim=-1)
+        latent, key = compressed.split((spec.rank, spec.rope_dim), dim=-1)
         latent = self.latent_norm(latent)
         return plain, turning, latent, rotate(rope, key[:, None], turn)[:, 0]
 
@@ -90,11 +88,11 @@ class LatentAttention:
 
     def _is_short(self, new: int) -> bool:
         """Whether absorbing costs fewer multiplications, per head and cached token."""
-        shape = self.shape
-        plain, value = shape.qk_nope_head_dim, shape.v_head_dim
-        absorbed = new * (2 * shape.kv_lora_rank + shape.qk_rope_head_dim)
-        attended = new * (plain + shape.qk_rope_head_dim + value)
-        return absorbed < shape.kv_lora_rank * (plain + value) + attended
+        spec = self.spec
+        plain, value = spec.plain_dim, spec.value_dim
+        absorbed = new * (2 * spec.rank + spec.rope_dim)
+        attended = new * (plain + spec.rope_dim + value)
+        return absorbed < spec.rank * (plain + value) + attended
 
     def expanded(
         self,
@@ -103,23 +101,22 @@ class LatentAttention:
         latents: torch.Tensor,
         keys: torch.Tensor,
     ) -> torch.Tensor:
-        shape = self.shape
         heads = self.expand.shape[0]
         full = linear(latents, self.expand.flatten(0, 1))
         plain_keys, values = full.unflatten(-1, (heads, -1)).split(
-            (shape.qk_nope_head_dim, shape.v_head_dim), dim=-1
+            (self.spec.plain_dim, self.spec.value_dim), dim=-1
         )
         shared = keys[:, None].expand(-1, heads, -1)
         query, key = torch.cat((plain, turning), -1), torch.cat((plain_keys, shared), -1)
         packed = self.output.native
         native = None if packed is None else packed.runner.attention
         attended = Attended(slice(0, len(query)), key, values)
-        scores = Scores(self.architecture.attention.scale)
+        scores = Scores(self.spec.scale)
         return attend_sequences(query, [attended], scores, native)
 
     def expansions(self) -> tuple[torch.Tensor, torch.Tensor]:
         """From latents to plain keys and to values, [heads, width, rank]."""
-        key, value = self.expand.split((self.shape.qk_nope_head_dim, self.shape.v_head_dim), dim=1)
+        key, value = self.expand.split((self.spec.plain_dim, self.spec.value_dim), dim=1)
         return key, value
 
     def absorbed(
@@ -132,6 +129,5 @@ class LatentAttention:
         """All heads read the same latents."""
         key_part, value_part = self.expansions()
         query = torch.cat((torch.einsum("thd,hdr->thr", plain, key_part), turning), -1)
-        scale = self.architecture.attention.scale
-        mixed = attend_shared(query, torch.cat((latents, keys), -1), latents, scale)
+        mixed = attend_shared(query, torch.cat((latents, keys), -1), latents, self.spec.scale)
         return torch.einsum("thr,hdr->thd", mixed, value_part)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn import functional
 
-from moesaic.model_info.linear_attention import LinearAttentionSpec
+from moesaic.model_info.network import LinearAttentionSpec
 from moesaic.models.delta_rule import DeltaInputs, delta_rule
 from moesaic.models.linear import Linear
 from moesaic.models.norm import RmsNorm
@@ -19,7 +19,7 @@ _TINY = 1e-6  # added to a key's squared length, whatever the config says
 
 @dataclass(frozen=True, slots=True)
 class LinearAttention:
-    shape: LinearAttentionSpec
+    spec: LinearAttentionSpec
     layer: int  # of the decoder
     mix: Linear  # to queries, keys and values
     gate: Linear  # of the result
@@ -42,7 +42,7 @@ class LinearAttention:
         mixed = torch.cat(results).to(x.dtype)
         gate = self.gate(x)
         step.watch(gate)
-        gate = gate.unflatten(-1, (self.shape.value_heads, -1)).float()
+        gate = gate.unflatten(-1, (self.spec.sizes.value_heads, -1)).float()
         gated = (self.norm(mixed) * functional.silu(gate)).to(x.dtype)
         return self.output(gated.flatten(1))
 
@@ -63,7 +63,7 @@ class LinearAttention:
         return functional.silu(total)
 
     def _prepared(self, rows: torch.Tensor, rates: torch.Tensor) -> DeltaInputs:
-        shape = self.shape
+        shape = self.spec.sizes
         keys = shape.key_heads * shape.key_dim
         parts = rows.split((keys, keys, shape.value_width), dim=-1)
         query, key = (self._unit(part) for part in parts[:2])
@@ -76,6 +76,7 @@ class LinearAttention:
 
     def _unit(self, rows: torch.Tensor) -> torch.Tensor:
         """Of length 1, and repeated for the value heads that share them."""
-        heads = rows.unflatten(-1, (self.shape.key_heads, -1)).transpose(0, 1)
+        sizes = self.spec.sizes
+        heads = rows.unflatten(-1, (sizes.key_heads, -1)).transpose(0, 1)
         unit = heads * torch.rsqrt(heads.square().sum(-1, keepdim=True) + _TINY)
-        return unit.repeat_interleave(self.shape.value_heads // self.shape.key_heads, dim=0)
+        return unit.repeat_interleave(sizes.value_heads // sizes.key_heads, dim=0)

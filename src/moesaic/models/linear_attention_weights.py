@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from moesaic.model_info.linear_attention import LinearAttentionSpec
-from moesaic.models.architecture import Architecture
-from moesaic.models.families import RUNNABLE
+from moesaic.model_info.linear_attention import LinearAttentionSizes
+from moesaic.model_info.network import LinearAttentionSpec
 from moesaic.models.joined_rows import learning_and_forgetting, mixed_and_gate
 from moesaic.models.linear import Linear
 from moesaic.models.linear_attention import LinearAttention
@@ -21,16 +20,18 @@ if TYPE_CHECKING:
 
 
 def build_linear_attention(
-    architecture: Architecture,
+    spec: LinearAttentionSpec,
     number: int,
     prefix: str,
+    hidden: int,
+    split_inputs: bool,
     source: TensorSource,
     dense: DenseRunner | DenseQuantizer | None,
 ) -> LinearAttention:
-    spec, shape = architecture.spec, architecture.spec.linear_attention
-    assert shape is not None, "the model has linear attention"
-    hidden, heads, values = spec.hidden_size, shape.value_heads, shape.value_width
-    if RUNNABLE[spec.family].split_inputs:
+    """`split_inputs`: the files have a matrix for each kind of input, one after the other."""
+    shape = spec.sizes
+    heads, values = shape.value_heads, shape.value_width
+    if split_inputs:
         mix, gate, rates = _separate(source, prefix, shape, hidden)
     else:
         mix, gate, rates = _joined(source, prefix, shape, hidden)
@@ -42,7 +43,7 @@ def build_linear_attention(
     norm = source.tensor(f"{prefix}.norm.weight", shape.value_dim)
     output = source.tensor(f"{prefix}.out_proj.weight", hidden, values)
     return LinearAttention(
-        shape=shape,
+        spec=spec,
         layer=number,
         mix=Linear.made(mix, None, dense),
         gate=Linear.made(gate, None, dense),
@@ -51,13 +52,13 @@ def build_linear_attention(
         # Plus 0, or NaN where the exponential would hide that one is infinite.
         decay=0.0 * decay - decay.exp(),
         decay_bias=bias + 0.0 * bias,
-        norm=RmsNorm(norm, architecture.norm_eps),
+        norm=RmsNorm(norm, spec.norm_eps),
         output=Linear.made(output, None, dense),
     )
 
 
 def _joined(
-    source: TensorSource, prefix: str, shape: LinearAttentionSpec, hidden: int
+    source: TensorSource, prefix: str, shape: LinearAttentionSizes, hidden: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Inputs of the convolution, the result's gates, and rates."""
     both = shape.channels + shape.value_width
@@ -67,7 +68,7 @@ def _joined(
 
 
 def _separate(
-    source: TensorSource, prefix: str, shape: LinearAttentionSpec, hidden: int
+    source: TensorSource, prefix: str, shape: LinearAttentionSizes, hidden: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     mix = source.tensor(f"{prefix}.in_proj_qkv.weight", shape.channels, hidden)
     gate = source.tensor(f"{prefix}.in_proj_z.weight", shape.value_width, hidden)

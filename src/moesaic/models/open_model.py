@@ -83,7 +83,7 @@ def with_experts_per_token(model: OpenModel, count: int) -> OpenModel:
     narrowed = replace(
         trained,
         spec=replace(trained.spec, top_k=count),
-        router=replace(trained.router, top_k=count),
+        network=trained.network.with_top_k(count),
     )
     return model._replace(architecture=narrowed)
 

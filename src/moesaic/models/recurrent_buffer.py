@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from moesaic.model_info.linear_attention import LOGGED, LinearAttentionSpec
+from moesaic.model_info.linear_attention import LOGGED, LinearAttentionSizes
 from moesaic.model_info.sliding_window import REWIND
 
 
@@ -51,7 +51,7 @@ class Mark(NamedTuple):
 
 
 class RecurrentBuffer:
-    def __init__(self, shape: LinearAttentionSpec, slots: int, like: torch.Tensor) -> None:
+    def __init__(self, shape: LinearAttentionSizes, slots: int, like: torch.Tensor) -> None:
         """`like` gives the device, and the dtype of inputs."""
         matrix = (shape.value_heads, shape.key_dim, shape.value_dim)
         self._matrices = like.new_zeros((2, slots, *matrix), dtype=torch.float32)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from moesaic.core.routing import LayerRouting
-from moesaic.models.architecture import RouterRule
+from moesaic.model_info.network import RouterRule
 
 
 class LayerReuse(NamedTuple):

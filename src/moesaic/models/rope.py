@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from moesaic.models.architecture import Rope
+from moesaic.model_info.network import Rope
 
 
 class Rotation(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from moesaic.core.parsing import short
 from moesaic.model_info.config_reader import ConfigReader
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.models.architecture import Rope
+from moesaic.model_info.network import Rope
 from moesaic.models.config_fields import refuse_rope_not_understood
 from moesaic.models.families import RunnableFamily
 

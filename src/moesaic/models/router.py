@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from moesaic.core.routing import UNUSED
 from moesaic.kernels.products import linear
-from moesaic.models.architecture import RouterRule
+from moesaic.model_info.network import RouterRule
 from moesaic.models.reused_routing import LayerReuse, weigh
 from moesaic.models.token_batch import finite_sums
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 
-from moesaic.models.architecture import Rope
+from moesaic.model_info.network import Rope
 from moesaic.models.kv_cache import KVCache
 from moesaic.models.rope import Rotation, rotation
 
@@ -33,7 +33,7 @@ class TokenBatch:
     row whose scores are all NaN or -inf for a masked one, and return zeros."""
 
     spans: tuple[RowSpan, ...]
-    turn: Rotation
+    turns: Mapping[Rope, Rotation]  # one for every rotation that the network has
     cache: KVCache
     watched: list[torch.Tensor] = field(default_factory=list)  # [tokens] each
     watched_last: list[torch.Tensor] = field(default_factory=list)  # [spans] each
@@ -79,12 +79,17 @@ def finite_sums(rows: torch.Tensor) -> torch.Tensor:
 
 
 def make_batch(
-    rope: Rope, inverse: torch.Tensor, segments: Sequence[Segment], cache: KVCache
+    frequencies: Mapping[Rope, torch.Tensor],
+    segments: Sequence[Segment],
+    cache: KVCache,
+    device: torch.device,
 ) -> TokenBatch:
     spans, positions, row = [], [], 0
     for slot, tokens in segments:
         start = cache.length(slot)
         spans.append(RowSpan(slot, slice(row, row + tokens)))
-        positions.append(torch.arange(start, start + tokens, device=inverse.device))
+        positions.append(torch.arange(start, start + tokens, device=device))
         row += tokens
-    return TokenBatch(tuple(spans), rotation(rope, inverse, torch.cat(positions)), cache)
+    at = torch.cat(positions)
+    turns = {rope: rotation(rope, inverse, at) for rope, inverse in frequencies.items()}
+    return TokenBatch(tuple(spans), turns, cache)

@@ -19,13 +19,21 @@ _DTYPES = ("bf16", "int8", "int4")
 @click.command()
 @click.argument("model", required=False)
 @click.option("--local", is_flag=True, help="Those fetched from the hub, and which would fit here.")
+@click.option("--executors", is_flag=True, help="Say of all known models who decodes them.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def models(model: str | None, local: bool, as_json: bool) -> None:
+def models(model: str | None, local: bool, executors: bool, as_json: bool) -> None:
     """List the known models, or show one.
 
     MODEL is a known name, a Hugging Face config.json, a directory that contains one, a GGUF file,
     or an id on Hugging Face."""
-    if local:
+    if executors:
+        from moesaic.cli.info.model_executors import list_executors
+
+        if model is not None or local:
+            other = "--local" if model is None else repr(model)
+            raise ImpossibleSetting(f"--executors is about all known models: leave out {other}")
+        list_executors(as_json)
+    elif local:
         from moesaic.cli.info.local_models import list_local
 
         if model is not None:
@@ -34,7 +42,7 @@ def models(model: str | None, local: bool, as_json: bool) -> None:
     elif model is None:
         _list([load_model(name) for name in known_models()], as_json)
     else:
-        _show(load_model(model), as_json)
+        _show(load_model(model), model, as_json)
 
 
 def active_params(spec: ModelSpec) -> int:
@@ -85,10 +93,13 @@ def _billions(params: int) -> float:
     return round(params / 1e9, 1 if params >= 1e8 else 4)
 
 
-def _show(spec: ModelSpec, as_json: bool) -> None:
-    derived = facts(spec)
+def _show(spec: ModelSpec, model: str, as_json: bool) -> None:
+    from moesaic.cli.info.model_executors import executors, network_of
+    from moesaic.cli.info.model_executors import rows as executor_rows
+
+    derived, network = facts(spec), network_of(spec, model)
     if as_json:
-        print_json(asdict(spec) | derived)
+        print_json(asdict(spec) | derived | {"executors": executors(network)})
         return
     rows: list[tuple[str, object]] = [
         ("architecture", spec.family),
@@ -105,6 +116,7 @@ def _show(spec: ModelSpec, as_json: bool) -> None:
         ("attention", _attention(spec)),
         ("context", f"{spec.max_context} tokens"),
         ("published in", _published(spec)),
+        *executor_rows(network),
     ]
     print_table(spec.name, ("property", "value"), rows)
     sizes = [(d, derived["expert_mb"][d], derived["all_experts_gb"][d]) for d in _DTYPES]

@@ -71,7 +71,7 @@ def what_runs(prepared: Prepared) -> str:
     kernel = _kernel_in_words(
         settings.kernel, plan.expert_dtype, prepared.opened.architecture.expert_shape.unusual
     )
-    how = f"{kernel}, {plan.dtype}{experts}, {cores}"
+    how = f"{kernel}, {plan.dtype}{experts}, {cores}; decode: {decoded_by(prepared)}"
     if not settings.capabilities.moves:
         named = "" if isinstance(settings.accelerator, Automatic) else "no accelerator: "
         return f"{named}the CPU computes everything with {how}"
@@ -81,6 +81,24 @@ def what_runs(prepared: Prepared) -> str:
         f"{settings.accelerator} accelerator: it holds {slots} ({plan.cache_ratio:.0%}), {link}"
         f"policies {settings.policies}; {how}"
     )
+
+
+def decoded_by(prepared: Prepared) -> str:
+    """The executor of decode steps, and what keeps them from a faster one."""
+    from moesaic.machines.support import Executor, refusal
+
+    settings, plan = prepared.settings, prepared.plan
+    preferred = Executor.CPU_STEP
+    if settings.capabilities.moves:
+        if not settings.capabilities.own_memory:
+            return f"layerwise (the {settings.accelerator} accelerator is driven from Python)"
+        preferred = Executor.CAPTURED
+    why = refusal(preferred, prepared.opened.architecture.network)
+    if why is None and plan.dtype != "bf16":
+        why = f"{preferred.value} computes in bf16, not {plan.dtype}"
+    if why is None and not has_native(settings.kernel, plan.expert_dtype):
+        why = f"{preferred.value} needs a native kernel"
+    return preferred.value if why is None else f"layerwise ({why})"
 
 
 def where_experts_are(prepared: Prepared) -> str | None:
@@ -126,8 +144,6 @@ def _load(prepared: Prepared, record: str | None) -> LoadedModel:
     with progress("loading experts", total) as advance:
         loaded = load_prepared(prepared, record, lambda done, of: advance())
     why = loaded.runner.machine.layerwise_because
-    cpu_only = not prepared.settings.capabilities.moves
-    native = has_native(prepared.settings.kernel, prepared.plan.expert_dtype)
-    if why is not None and cpu_only and native:  # else the first line says it
+    if why is not None and not decoded_by(prepared).startswith("layerwise"):
         click.echo(f"tokens are decoded layer by layer: {why}", err=True)
     return loaded

@@ -144,7 +144,7 @@ def _with_defaults(asked: dict[str, Any]) -> dict[str, Any]:
 def _compare(asked: dict[str, Any]) -> tuple[MachineSpec, list[Comparison]]:
     from moesaic.engine.engine_settings import EngineSettings
     from moesaic.lab.fidelity import needed_memory
-    from moesaic.models.synthetic_model import synthetic_architecture
+    from moesaic.models.synthetic_architecture import synthetic_architecture
     from moesaic.policies.systems import load_system
 
     systems = names("--systems", asked["systems"])

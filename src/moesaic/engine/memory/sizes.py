@@ -26,7 +26,7 @@ from moesaic.model_info.expert_workspace import (
     linear_workspace,
     native_workspace,
 )
-from moesaic.model_info.model_spec import LatentAttentionSpec, ModelSpec
+from moesaic.model_info.model_spec import LatentAttentionSizes, ModelSpec
 from moesaic.model_info.published_dtypes import published_dtypes
 from moesaic.model_info.sliding_window import SCORES, window_rows
 
@@ -279,7 +279,7 @@ def _heads(spec: ModelSpec) -> Heads:
     return Heads(spec.num_heads, spec.num_heads, width, latent.v_head_dim)
 
 
-def _latent_bytes(latent: LatentAttentionSpec, heads: int, new: int) -> int:
+def _latent_bytes(latent: LatentAttentionSizes, heads: int, new: int) -> int:
     """Per cached token: scores and their softmax in fp32; for many new tokens, keys of all heads
     twice and values once in fp32, made from the latents; for few, the one key they share."""
     rank, rope = latent.kv_lora_rank, latent.qk_rope_head_dim

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moesaic.kernels.base import ExpertShape
+from moesaic.model_info.expert_shape import ExpertShape
 
 _NAMES = ("silu", "gelu", "gelu_pytorch_tanh")
 

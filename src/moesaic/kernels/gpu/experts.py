@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import torch
 
-from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.gpu import activations
 from moesaic.kernels.gpu.driver import SHARED_BYTES, Function
 from moesaic.kernels.gpu.layout import BITS, BlockWords
 from moesaic.kernels.gpu.modules import load_module
 from moesaic.kernels.gpu.table import TableShape
+from moesaic.model_info.expert_shape import ExpertShape
 
 _WARPS = 4  # of a block with several rows
 _ALL, _THERE, _ARRIVING = range(3)  # parts of a table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moesaic.kernels.base import ExpertShape
 from moesaic.model_info.expert_block import FORMATS, SCALE_BYTES, STRIP, TILES, aligned
+from moesaic.model_info.expert_shape import ExpertShape
 
 BITS = {"bf16": 16, "int8": 8, "int4": 4}
 _DTYPES = {bits: dtype for dtype, bits in BITS.items()}

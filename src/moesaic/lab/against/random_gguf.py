@@ -92,16 +92,17 @@ def write_random_gguf(architecture: Architecture, expert_dtype: str, path: Path)
 
 
 def _describe(writer: Any, architecture: Architecture) -> None:
-    spec = architecture.spec
+    spec, network = architecture.spec, architecture.network
+    (rope,) = network.ropes
     writer.add_block_count(spec.num_layers)
     writer.add_context_length(spec.max_context or 8192)
     writer.add_embedding_length(spec.hidden_size)
     writer.add_feed_forward_length(spec.dense_intermediate or spec.expert_intermediate)
     writer.add_head_count(spec.num_heads)
     _describe_heads(writer, architecture)
-    writer.add_rope_dimension_count(architecture.rope.dim)
-    writer.add_rope_freq_base(architecture.rope.theta)
-    writer.add_layer_norm_rms_eps(architecture.norm_eps)
+    writer.add_rope_dimension_count(rope.dim)
+    writer.add_rope_freq_base(rope.theta)
+    writer.add_layer_norm_rms_eps(network.norm.eps)
     writer.add_expert_count(spec.num_experts)
     writer.add_expert_used_count(spec.top_k)
     writer.add_expert_feed_forward_length(spec.expert_intermediate)

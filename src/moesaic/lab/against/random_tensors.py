@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.model_info.model_spec import ModelSpec
+from moesaic.model_info.network import GroupedAttentionSpec
 from moesaic.models.architecture import Architecture
 
 # Type of a matrix -> bytes per block, weights per block.
@@ -34,8 +35,9 @@ class RandomTensors:
             name = f"blk.{number}."
             self._norm(f"{name}attn_norm.weight", hidden)
             self._norm(f"{name}ffn_norm.weight", hidden)
-            if spec.latent_attention is None:
-                self._grouped_attention(architecture, name)
+            attention = architecture.network.layers[number].attention
+            if isinstance(attention, GroupedAttentionSpec):
+                self._grouped_attention(attention, name, hidden)
             else:
                 self._latent_attention(spec, name)
             if number in spec.moe_layers:
@@ -43,14 +45,12 @@ class RandomTensors:
             else:
                 self._network(f"{name}ffn", "", hidden, spec.dense_intermediate)
 
-    def _grouped_attention(self, architecture: Architecture, name: str) -> None:
-        spec = architecture.spec
-        hidden, head = spec.hidden_size, spec.head_dim
-        queries, keys = spec.num_heads * head, spec.num_kv_heads * head
-        rule = architecture.attention.qk_norm
-        if rule != "none":
-            self._norm(f"{name}attn_q_norm.weight", head if rule == "head" else queries)
-            self._norm(f"{name}attn_k_norm.weight", head if rule == "head" else keys)
+    def _grouped_attention(self, spec: GroupedAttentionSpec, name: str, hidden: int) -> None:
+        head, queries, keys = spec.head_dim, spec.query_width, spec.kv_width
+        if spec.qk_norm is not None:
+            by_head = spec.qk_norm.scope == "head"
+            self._norm(f"{name}attn_q_norm.weight", head if by_head else queries)
+            self._norm(f"{name}attn_k_norm.weight", head if by_head else keys)
         self._matrix(f"{name}attn_q.weight", queries, hidden)
         self._matrix(f"{name}attn_k.weight", keys, hidden)
         self._matrix(f"{name}attn_v.weight", keys, hidden)

@@ -18,7 +18,8 @@ from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.architecture import Architecture
 from moesaic.models.decoder import Decoder
 from moesaic.models.open_model import OpenModel, load_decoder, open_model
-from moesaic.models.synthetic_model import synthetic_architecture, synthetic_decoder
+from moesaic.models.synthetic_architecture import synthetic_architecture
+from moesaic.models.synthetic_model import synthetic_decoder
 
 if TYPE_CHECKING:
     from moesaic.kernels.native_linear import DenseRunner

@@ -31,7 +31,8 @@ from moesaic.lab.profile.profile_routing import ProfileRouting
 from moesaic.machines.cuda.cuda_machine import CudaMachine
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.models.decoder import Decoder
-from moesaic.models.synthetic_model import synthetic_architecture, synthetic_decoder
+from moesaic.models.synthetic_architecture import synthetic_architecture
+from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.belief import Belief
 from moesaic.policies.policy_set import PolicySet
 

@@ -19,7 +19,8 @@ from moesaic.engine.assemble import on_store, synthetic_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner, SequenceInput
-from moesaic.models.synthetic_model import synthetic_architecture, synthetic_decoder
+from moesaic.models.synthetic_architecture import synthetic_architecture
+from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.brain import Brain
 from moesaic.policies.systems import load_system
 

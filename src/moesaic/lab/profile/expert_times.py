@@ -8,12 +8,13 @@ import torch
 
 from moesaic.core.units import GB, NS_PER_S
 from moesaic.hardware.caches import stream_bytes
-from moesaic.kernels.base import Blocks, ExpertKernel, ExpertShape, LayerExecutor
+from moesaic.kernels.base import Blocks, ExpertKernel, LayerExecutor
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.dtypes import TORCH_DTYPES
 from moesaic.lab.profile.timing import line_through, min_ns, on_lane
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.lane import Job, Lane
+from moesaic.model_info.expert_shape import ExpertShape
 from moesaic.models.synthetic_model import random_expert
 
 DTYPES = ("bf16", "fp32", "int8", "int4")

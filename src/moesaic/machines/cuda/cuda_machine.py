@@ -102,9 +102,9 @@ class CudaMachine(RealMachine):
             return
         from moesaic.machines.cuda.graph_decoding import GraphDecoding
         from moesaic.machines.cuda.graph_steps import GraphMemory
-        from moesaic.machines.cuda.graph_support import why_not
+        from moesaic.machines.cuda.graph_support import why_layerwise
 
-        self.layerwise_because = why_not(decoder, self.store.kernel)
+        self.layerwise_because = why_layerwise(decoder, self.store.kernel)
         if self.layerwise_because is None:
             keep_freed_memory()  # logits come back in every step
             memory = GraphMemory(

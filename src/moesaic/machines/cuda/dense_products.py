@@ -28,8 +28,8 @@ class DenseProducts:
     """Kernels for the precisions of a decoder's matrices, compiled when it is made."""
 
     def __init__(self, decoder: Decoder, attended: int) -> None:
-        spec, eps = decoder.architecture.spec, decoder.architecture.norm_eps
-        sizes: dict[str, int | float] = {"HIDDEN": spec.hidden_size, "NORM_EPS": eps}
+        network = decoder.architecture.network
+        sizes: dict[str, int | float] = {"HIDDEN": network.hidden, "NORM_EPS": network.norm.eps}
         self._kernels: dict[str, Mapping[str, Function]] = {}
         for dtype in sorted(_dtypes(decoder)):
             names, defines = ["normed_product", "normed_head"], dict(sizes)

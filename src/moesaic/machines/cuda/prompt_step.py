@@ -64,8 +64,8 @@ class GroupedPromptStepAttention(GroupedStepAttention):
     def _make_kernel(self) -> None:
         heads, kv_heads, width = self._heads
         parts, tokens = self._parts, self._inputs.tokens
-        scale = parts.decoder.architecture.attention.scale
-        self._tiled = PromptAttention(tokens, heads, kv_heads, width, parts.cache.max_length, scale)
+        length, scale = parts.cache.max_length, self._spec.scale
+        self._tiled = PromptAttention(tokens, heads, kv_heads, width, length, scale)
         self._queries = torch.zeros(tokens, heads * width, dtype=torch.bfloat16, device="cuda")
 
     def _attend(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.gpu import activations, dense
 from moesaic.kernels.gpu.driver import Function
 from moesaic.kernels.gpu.modules import load_module
@@ -12,6 +11,7 @@ from moesaic.kernels.quantize import FORMATS
 from moesaic.kernels.quantized_linear import QuantizedNetwork
 from moesaic.kernels.reference import block_views
 from moesaic.machines.cuda.dense_products import MOST_SHARED, staged
+from moesaic.model_info.expert_shape import ExpertShape
 from moesaic.models.decoder import Decoder
 from moesaic.models.feed_forward import GatedMlp, MoeBlock
 
@@ -29,12 +29,13 @@ class SharedProducts:
             return
         shape = shared[0].shape
         assert all(each.shape == shape for each in shared), "one shape in a model"
-        spec, device = decoder.architecture.spec, decoder.embedding.device
+        network, device = decoder.architecture.network, decoder.embedding.device
+        eps = network.norm.eps
         self._inner = torch.zeros(1, shape.intermediate, dtype=torch.bfloat16, device=device)
-        self._out = torch.zeros(1, spec.hidden_size, dtype=torch.bfloat16, device=device)
+        self._out = torch.zeros(1, network.hidden, dtype=torch.bfloat16, device=device)
         for dtype in sorted({_dtype(each) for each in shared}):
             if activations.computes(shape) and _fits(dtype, shape):
-                self._kernels[dtype] = _compiled(dtype, shape, decoder.architecture.norm_eps)
+                self._kernels[dtype] = _compiled(dtype, shape, eps)
 
     def takes(self, network: GatedMlp) -> bool:
         return _dtype(network) in self._kernels

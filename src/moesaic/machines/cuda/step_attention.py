@@ -16,6 +16,7 @@ from moesaic.machines.cuda.step_parts import (
     TURN_THREADS,
     StepParts,
 )
+from moesaic.model_info.network import GroupedAttentionSpec, LatentAttentionSpec
 from moesaic.models.grouped_attention import GroupedAttention
 from moesaic.models.latent_attention import LatentAttention
 
@@ -31,16 +32,17 @@ class GroupedStepAttention:
 
     def __init__(self, parts: StepParts, inputs: StepInputs) -> None:
         self._parts, self._inputs = parts, inputs
-        self._spec = parts.decoder.architecture.spec
-        assert not parts.decoder.architecture.rope.interleaved, "halves of a head are turned"
+        spec = parts.decoder.architecture.network.layers[0].attention
+        assert isinstance(spec, GroupedAttentionSpec), "one kind of attention in a model"
+        assert not spec.rope.interleaved, "halves of a head are turned"
+        self._spec = spec
         self._nobody = torch.zeros_like(inputs.active)  # kernels read it before they wait
         self._make_kernel()
 
     def _make_kernel(self) -> None:
-        parts, architecture = self._parts, self._parts.decoder.architecture
-        shape = HeadShape(
-            *self._heads, architecture.rope.dim, architecture.norm_eps, architecture.attention.scale
-        )
+        parts, spec = self._parts, self._spec
+        eps = 0.0 if spec.qk_norm is None else spec.qk_norm.eps  # read with norms only
+        shape = HeadShape(*self._heads, spec.rope.dim, eps, spec.scale)
         self._attention = DecodeAttention(
             self._inputs.tokens, shape, parts.cache.max_length, parts.turn_pairs
         )
@@ -48,7 +50,7 @@ class GroupedStepAttention:
     @property
     def _heads(self) -> tuple[int, int, int]:
         """Of queries and of keys, and their width."""
-        return self._spec.num_heads, self._spec.num_kv_heads, self._spec.head_dim
+        return self._spec.heads, self._spec.kv_heads, self._spec.head_dim
 
     def prepare(self) -> None:
         """Compile the kernels: no token is real."""
@@ -100,8 +102,8 @@ class GroupedStepAttention:
 
 
 def _normed_when_projected(attention: GroupedAttention) -> bool:
-    rule = attention.architecture.attention
-    return rule.qk_norm == "projection" or rule.clip is not None
+    norm = attention.spec.qk_norm
+    return attention.spec.clip is not None or (norm is not None and norm.scope == "projection")
 
 
 class LatentStepAttention:
@@ -110,15 +112,15 @@ class LatentStepAttention:
 
     def __init__(self, parts: StepParts, inputs: StepInputs) -> None:
         self._parts, self._inputs = parts, inputs
-        spec = parts.decoder.architecture.spec
-        assert spec.latent_attention is not None, "a model with latent attention"
-        self._heads, self._shape = spec.num_heads, spec.latent_attention
-        width = self._shape.qk_rope_head_dim
+        spec = parts.decoder.architecture.network.layers[0].attention
+        assert isinstance(spec, LatentAttentionSpec), "one kind of attention in a model"
+        self._heads, self._spec = spec.heads, spec
+        width = spec.rope_dim
         place = {"dtype": torch.bfloat16, "device": inputs.positions.device}
         self._turned = torch.zeros(inputs.tokens, self._heads, width, **place)
         one = int(inputs.tokens == 1)
-        self._absorbed = torch.zeros(one, self._heads, self._shape.kv_lora_rank, **place)
-        self._values = torch.zeros(one, self._heads * self._shape.v_head_dim, **place)
+        self._absorbed = torch.zeros(one, self._heads, spec.rank, **place)
+        self._values = torch.zeros(one, self._heads * spec.value_dim, **place)
         self._make_kernel()
 
     def _make_kernel(self) -> None:
@@ -126,9 +128,8 @@ class LatentStepAttention:
 
     @property
     def _sizes(self) -> tuple[int, int, int, int, float]:
-        shape, scale = self._shape, self._parts.decoder.architecture.attention.scale
-        length = self._parts.cache.max_length
-        return self._heads, shape.kv_lora_rank, shape.qk_rope_head_dim, length, scale
+        spec, length = self._spec, self._parts.cache.max_length
+        return spec.heads, spec.rank, spec.rope_dim, length, spec.scale
 
     def prepare(self) -> None:
         """Compile the kernels: over the first positions, to buffers that are written anew."""
@@ -138,7 +139,7 @@ class LatentStepAttention:
             torch.zeros(
                 self._inputs.tokens, self._heads, width, dtype=torch.bfloat16, device="cuda"
             )
-            for width in (self._shape.qk_nope_head_dim, self._shape.qk_rope_head_dim)
+            for width in (self._spec.plain_dim, self._spec.rope_dim)
         )
         cache = self._parts.cache
         self._attend(first, plain, turning, cache.first[0], cache.second[0])
@@ -151,19 +152,19 @@ class LatentStepAttention:
         self, step: DecodeStep, number: int, attention: LatentAttention, norm: torch.Tensor
     ) -> None:
         inputs, cache, kernels = self._inputs, self._parts.cache, self._parts.kernels
-        heads, shape, attend = self._heads, self._shape, self._attention
+        heads, spec, attend = self._heads, self._spec, self._attention
         query, compressed = self._projected(step, attention, norm)
         latents, keys = cache.first[number], cache.second[number]
         slots, positions = inputs.slots, inputs.positions
         kernels["absorb_one"](
-            (heads * (shape.kv_lora_rank // ABSORBED) + 1,), ONE_TOKENS_THREADS, query, compressed,
+            (heads * (spec.rank // ABSORBED) + 1,), ONE_TOKENS_THREADS, query, compressed,
             attention.latent_norm.weight, self._parts.turn_pairs, slots, positions, inputs.active,
             attention.expand, self._absorbed, self._turned, latents, keys, cache.max_length,
             early=True,
         )  # fmt: skip
         attend.launch_pieces(self._absorbed, self._turned, latents, keys, slots, positions)
         kernels["expand_one"](
-            (heads * shape.v_head_dim // EXPANDED,), ONE_TOKENS_THREADS, attend.mixed, attend.tops,
+            (heads * spec.value_dim // EXPANDED,), ONE_TOKENS_THREADS, attend.mixed, attend.tops,
             attend.sums, positions, attend.pieces, attend.piece, attention.expand, self._values,
             early=True,
         )  # fmt: skip
@@ -174,7 +175,7 @@ class LatentStepAttention:
     ) -> None:
         if self._takes_one():
             return self._launch_one(step, number, attention, norm)
-        inputs, cache, shape = self._inputs, self._parts.cache, self._shape
+        inputs, cache = self._inputs, self._parts.cache
         query, compressed = self._projected(step, attention, norm)
         latents, keys = cache.first[number], cache.second[number]
         self._parts.kernels["turn_store"](
@@ -182,7 +183,7 @@ class LatentStepAttention:
             attention.latent_norm.weight, self._parts.turn_pairs, inputs.slots, inputs.positions,
             inputs.active, self._turned, latents, keys, cache.max_length, early=True,
         )  # fmt: skip
-        plain = query.unflatten(-1, (self._heads, -1))[..., : shape.qk_nope_head_dim]
+        plain = query.unflatten(-1, (self._heads, -1))[..., : self._spec.plain_dim]
         mixed = self._attend(attention, plain, self._turned, latents, keys)
         step.add_product(attention.output, mixed.flatten(1).contiguous())
 

@@ -21,10 +21,10 @@ from moesaic.machines.cuda.shared_products import SharedProducts
 from moesaic.machines.cuda.stamps import Stamps
 from moesaic.machines.cuda.step_forecasts import StepForecasts
 from moesaic.machines.cuda.step_sampling import StepSampling
+from moesaic.model_info.network import AttentionSpec, GroupedAttentionSpec, LatentAttentionSpec
 from moesaic.models.decoder import Decoder
 from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.latent_attention import LatentAttention
 from moesaic.models.rope import rotation
 
 _KERNELS = (
@@ -71,7 +71,8 @@ class StepParts:
         self._gates, self._side = gates, torch.cuda.Stream()
         self.copies = torch.cuda.Stream()  # branch on which hidden states travel
         positions = torch.arange(cache.max_length, device="cuda")
-        turns = rotation(architecture.rope, decoder.frequencies, positions)
+        ((rope, inverse),) = decoder.frequencies.items()
+        turns = rotation(rope, inverse, positions)
         self.turn_pairs = torch.cat((turns.cos, turns.sin), dim=1).contiguous()
         if buffers is not None and len(buffers[0]) < shape.tokens * shape.top_k:
             buffers = None
@@ -139,8 +140,10 @@ class StepParts:
     def _defines(self) -> dict[str, int | float]:
         architecture = self.decoder.architecture
         spec, rule = architecture.spec, architecture.router
+        attention = self._attention
         defines = {
-            "HIDDEN": spec.hidden_size, "NORM_EPS": architecture.norm_eps, "TOP_K": spec.top_k,
+            "HIDDEN": spec.hidden_size, "NORM_EPS": architecture.network.norm.eps,
+            "TOP_K": spec.top_k,
             "EXPERTS": spec.num_experts, "RANKS": self.mailbox.shape.ranks,
             "SIGMOID": int(rule.scoring == "sigmoid"), "LOGITS_FP32": int(rule.in_fp32),
             "NORMALIZED": int(rule.normalized), "FACTOR": rule.factor,
@@ -148,33 +151,33 @@ class StepParts:
         }  # fmt: skip
         if self._attended <= MOST_SHARED:
             defines["ATTENDED"] = self._attended
-        if spec.latent_attention is None:
+        if isinstance(attention, GroupedAttentionSpec):
             defines |= {
-                "HEADS": spec.num_heads, "KV_HEADS": spec.num_kv_heads, "HEAD_DIM": spec.head_dim,
-                "ROPE_DIM": architecture.rope.dim,
+                "HEADS": attention.heads, "KV_HEADS": attention.kv_heads,
+                "HEAD_DIM": attention.head_dim, "ROPE_DIM": attention.rope.dim,
             }  # fmt: skip
         return defines
 
     @property
     def _attended(self) -> int:
         """Values that attention's output projection multiplies."""
-        spec = self.decoder.architecture.spec
-        latent = spec.latent_attention
-        return spec.num_heads * (spec.head_dim if latent is None else latent.v_head_dim)
+        return self._attention.mixed_width
+
+    @property
+    def _attention(self) -> AttentionSpec:
+        """Of every layer."""
+        return self.decoder.architecture.network.layers[0].attention
 
 
 def latent_defines(decoder: Decoder) -> dict[str, int | float]:
     """Macros of `source/latent.cu`."""
-    spec, first = decoder.architecture.spec, decoder.layers[0].attention
-    latent = spec.latent_attention
-    assert latent is not None, "a model with latent attention"
-    assert isinstance(first, LatentAttention), "one kind of attention in a model"
+    latent = decoder.architecture.network.layers[0].attention
+    assert isinstance(latent, LatentAttentionSpec), "one kind of attention in a model"
     defines = {
-        "HEADS": spec.num_heads, "RANK": latent.kv_lora_rank, "ROPE_DIM": latent.qk_rope_head_dim,
-        "HEAD_WIDTH": latent.qk_nope_head_dim + latent.qk_rope_head_dim,
-        "LATENT_EPS": first.latent_norm.eps,
-        "INTERLEAVED": int(decoder.architecture.rope.interleaved),
+        "HEADS": latent.heads, "RANK": latent.rank, "ROPE_DIM": latent.rope_dim,
+        "HEAD_WIDTH": latent.plain_dim + latent.rope_dim,
+        "LATENT_EPS": latent.norm_eps, "INTERLEAVED": int(latent.rope.interleaved),
     }  # fmt: skip
-    if latent.kv_lora_rank % ABSORBED == 0 and latent.v_head_dim % EXPANDED == 0:
-        defines["VALUE_WIDTH"] = latent.v_head_dim
+    if latent.rank % ABSORBED == 0 and latent.value_dim % EXPANDED == 0:
+        defines["VALUE_WIDTH"] = latent.value_dim
     return defines

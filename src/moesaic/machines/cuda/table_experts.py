@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from moesaic.kernels.base import ExpertShape
 from moesaic.kernels.gpu.table import write_rows
 from moesaic.machines.cuda.pairs import Pairs
 from moesaic.machines.cuda.streams import Streams
+from moesaic.model_info.expert_shape import ExpertShape
 
 if TYPE_CHECKING:
     from moesaic.kernels.gpu.experts import GpuExperts

@@ -75,12 +75,12 @@ class CpuMachine(RealMachine):
             return
         from moesaic.machines.real.native_decoding import NativeDecoding
         from moesaic.machines.real.native_step import NativeStep
-        from moesaic.machines.real.step_description import why_not
+        from moesaic.machines.real.step_description import why_layerwise
 
         if decoder.dense is not None:
             decoder.dense.use(pool)
             keep_freed_memory()
-        self.layerwise_because = why_not(decoder, self.store)
+        self.layerwise_because = why_layerwise(decoder, self.store)
         if self.layerwise_because is None:
             step = NativeStep(decoder, self.store, cache, pool)
             self._decoding = NativeDecoding(step, cache, brain, self._adapter)

@@ -35,7 +35,7 @@ class NativeStep:
     def __init__(
         self, decoder: Decoder, store: ExpertStore, cache: ContiguousCache, pool: _native.Pool
     ) -> None:
-        assert isinstance(store.kernel, NativeKernel), "checked by `why_not`"
+        assert isinstance(store.kernel, NativeKernel), "checked by `why_layerwise`"
         self._kept = (decoder, store, cache)  # the step has their addresses
         self._decoder, self._cache = decoder, cache
         self._step = _native.DecodeStep(

@@ -9,32 +9,36 @@ from moesaic.kernels import _native
 from moesaic.kernels.native import ACTIVATIONS, DTYPES, NativeKernel
 from moesaic.kernels.native_linear import DenseRunner, PackedNetwork, PackedWeight
 from moesaic.machines.real.expert_store import ExpertStore
-from moesaic.models.architecture import Architecture
+from moesaic.machines.support import Executor, refusal
+from moesaic.model_info.network import (
+    DenseSpec,
+    GroupedAttentionSpec,
+    LatentAttentionSpec,
+    NetworkSpec,
+)
 from moesaic.models.decoder import Decoder, Layer
-from moesaic.models.decoder_builder import LATENT_EPS
 from moesaic.models.feed_forward import DenseBlock, MoeBlock
 from moesaic.models.fused_router import router_config
 from moesaic.models.grouped_attention import GroupedAttention
 from moesaic.models.latent_attention import LatentAttention
 from moesaic.models.linear import Linear
 
-_MOST_EXPERTS_USED = 32  # by a token
-_QK_NORM = {"none": 0, "head": 1, "projection": 2}
+_QK_NORM = {"head": 1, "projection": 2}
 
 
-def why_not(decoder: Decoder, store: ExpertStore) -> str | None:
+def why_layerwise(decoder: Decoder, store: ExpertStore) -> str | None:
     """What keeps this network from being run by the native step; None: nothing."""
-    dtype, top_k = decoder.dtype, decoder.architecture.spec.top_k
+    lacking = refusal(Executor.CPU_STEP, decoder.architecture.network)
+    if lacking is not None:
+        return lacking
+    dtype = decoder.dtype
     if dtype is not torch.bfloat16:
         return f"the network is computed in {str(dtype).removeprefix('torch.')}, not bf16"
-    unusual = decoder.architecture.unusual
     reasons = {
         f"experts in {store.kernel.dtype} have no native kernel here": not isinstance(
             store.kernel, NativeKernel
         ),
         "dense weights are not packed": decoder.dense is None,
-        f"a token uses more than {_MOST_EXPERTS_USED} experts": top_k > _MOST_EXPERTS_USED,
-        f"only PyTorch computes {unusual}": unusual is not None,
         "experts are on several NUMA nodes": len(store.nodes) > 1,
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
@@ -42,41 +46,42 @@ def why_not(decoder: Decoder, store: ExpertStore) -> str | None:
 
 def describe(decoder: Decoder, store: ExpertStore) -> _native.StepNetwork:
     """Refers to the memory of both, which must outlive it."""
-    assert isinstance(store.kernel, NativeKernel), "checked by `why_not`"
-    assert decoder.dense is not None, "checked by `why_not`"
+    assert isinstance(store.kernel, NativeKernel), "checked by `why_layerwise`"
+    assert decoder.dense is not None, "checked by `why_layerwise`"
     network = _native.StepNetwork()
-    network.sizes = _sizes(decoder.architecture, store.kernel, decoder.dense)
-    rule, spec = decoder.architecture.router, decoder.architecture.spec
-    network.router = router_config(rule, spec.num_experts)
+    network.sizes = _sizes(decoder.architecture.network, store.kernel, decoder.dense)
+    routed = decoder.architecture.network.routed[0]
+    network.router = router_config(routed.router, routed.experts)
     network.embedding = _address(decoder.embedding)
     network.norm = _address(decoder.norm.weight)
-    network.frequencies = decoder.frequencies.data_ptr()
+    (frequencies,) = decoder.frequencies.values()
+    network.frequencies = frequencies.data_ptr()
     network.head = _matrix(decoder.output)
     for layer in decoder.layers:
         network.add_layer(_layer(layer, store))
     return network
 
 
-def _sizes(
-    architecture: Architecture, kernel: NativeKernel, dense: DenseRunner
-) -> _native.StepSizes:
-    spec, rule, rope = architecture.spec, architecture.attention, architecture.rope
+def _sizes(network: NetworkSpec, kernel: NativeKernel, dense: DenseRunner) -> _native.StepSizes:
     sizes = _native.StepSizes()
-    sizes.hidden, sizes.vocabulary = spec.hidden_size, spec.vocab_size
-    sizes.heads, sizes.kv_heads, sizes.head_dim = spec.num_heads, spec.num_kv_heads, spec.head_dim
-    latent = spec.latent_attention
-    if latent is not None:
-        sizes.rank, sizes.query_rank = latent.kv_lora_rank, latent.q_lora_rank or 0
-        sizes.plain_dim, sizes.rope_key_dim = latent.qk_nope_head_dim, latent.qk_rope_head_dim
-        sizes.value_dim = latent.v_head_dim
+    sizes.hidden, sizes.vocabulary, sizes.eps = network.hidden, network.vocabulary, network.norm.eps
+    attention = network.layers[0].attention
+    if isinstance(attention, GroupedAttentionSpec):
+        _grouped_sizes(sizes, attention)
+    else:
+        assert isinstance(attention, LatentAttentionSpec), "one of two kinds, of every layer"
+        _latent_sizes(sizes, attention)
+    rope = attention.rope
     sizes.rope_dim, sizes.rope_interleaved = rope.dim, rope.interleaved
-    sizes.rope_magnitude = rope.magnitude
-    sizes.qk_norm, sizes.clip = _QK_NORM[rule.qk_norm], rule.clip or 0.0
-    sizes.scale, sizes.eps, sizes.latent_eps = rule.scale, architecture.norm_eps, LATENT_EPS
-    sizes.activation = ACTIVATIONS[architecture.activation]
-    sizes.expert_width, sizes.shared_width = spec.expert_intermediate, spec.shared_intermediate
-    if len(spec.moe_layers) < spec.num_layers:
-        sizes.dense_width = spec.dense_intermediate
+    sizes.rope_magnitude, sizes.scale = rope.magnitude, attention.scale
+    for layer in network.layers:
+        block = layer.feed_forward
+        if isinstance(block, DenseSpec):
+            sizes.dense_width = block.expert.intermediate
+            continue
+        sizes.activation = ACTIVATIONS[block.expert.activation]
+        sizes.expert_width = block.expert.intermediate
+        sizes.shared_width = 0 if block.shared is None else block.shared.expert.intermediate
     sizes.expert_dtype = DTYPES[kernel.dtype]
     sizes.attention_dtype = DTYPES[dense.precision.attention]
     sizes.network_dtype = DTYPES[dense.precision.feed_forward]
@@ -84,6 +89,21 @@ def _sizes(
     sizes.tiles_from_bf16, sizes.tiles_from_int8 = tiles_from["bf16"], tiles_from["int8"]
     sizes.tiles_from_int4 = tiles_from["int4"]
     return sizes
+
+
+def _grouped_sizes(sizes: _native.StepSizes, attention: GroupedAttentionSpec) -> None:
+    sizes.heads, sizes.kv_heads = attention.heads, attention.kv_heads
+    sizes.head_dim, sizes.clip = attention.head_dim, attention.clip or 0.0
+    if attention.qk_norm is not None:
+        sizes.qk_norm = _QK_NORM[attention.qk_norm.scope]
+
+
+def _latent_sizes(sizes: _native.StepSizes, attention: LatentAttentionSpec) -> None:
+    sizes.heads = sizes.kv_heads = attention.heads
+    sizes.head_dim = attention.plain_dim + attention.rope_dim
+    sizes.rank, sizes.query_rank = attention.rank, attention.query_rank or 0
+    sizes.plain_dim, sizes.rope_key_dim = attention.plain_dim, attention.rope_dim
+    sizes.value_dim, sizes.latent_eps = attention.value_dim, attention.norm_eps
 
 
 def _layer(layer: Layer, store: ExpertStore) -> _native.StepLayer:
