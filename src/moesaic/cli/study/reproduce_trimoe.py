@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from moesaic.reproductions.row import Row
 
 RULES = ("own-share", "full", "none")
+CHECKED = ("model@own-share", "plan@own-share", "model@none", "plan@none")
 Lines = dict[str, dict[str, float]]
 
 
@@ -56,11 +57,13 @@ def print_rows(rows: Sequence[Row]) -> None:
     for title, start, columns in (
         ("Sensitivity: over the best baseline", "sensitivity/", both),
         ("Layouts: over the bound of any layout", "beyond/", both),
-        ("Makespan model over simulator", "check/", systems),
+        ("Makespan model and plans over simulator", "check/", CHECKED),
     ):
         _print(named(title, rows, start), pivot(rows, start, "/"), columns)
     spread = pivot(rows, "spread/", "/")
-    _print("Makespan model over simulator, all runs", spread, ("least", "median", "largest"))
+    _print(
+        "Makespan model over simulator, all runs", spread, ("least", "median", "largest", "apart")
+    )
     real = [row for row in rows if row.id.startswith("real/") and "@" in row.id]
     _print("Real routing: over the best baseline", pivot(real, "real/", "@"), RULES)
 

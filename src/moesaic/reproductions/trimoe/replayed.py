@@ -6,19 +6,20 @@ wait for each other, and in what a move delays."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from moesaic.core.offloading import CPU, GPU, PCIE
+from moesaic.core.report import Timeline
 from moesaic.core.step import Step
+from moesaic.lab.simulate.simulation import assemble
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.machines.sim.planning_cost import PlanningCost
 from moesaic.policies.belief import warm_up
 from moesaic.policies.tri.baselines import GPU_NDP
 from moesaic.policies.tri.costs import Floats, TriCosts
-from moesaic.policies.tri.joint import joint_layout
 from moesaic.policies.tri.layer import (
     CPU_TIME,
     FIRST_DIMM,
@@ -26,14 +27,14 @@ from moesaic.policies.tri.layer import (
     PCIE_TIME,
     num_resources,
 )
-from moesaic.policies.tri.layout import Layout, offline_layout
-from moesaic.policies.tri.machine import believed_costs
+from moesaic.policies.tri.layout import Layout
+from moesaic.policies.tri.machine import DimmIndices, believed_costs, places_of
 from moesaic.policies.tri.predictor import LoadPredictor
 from moesaic.policies.tri.refine import greedy
 from moesaic.policies.tri.replay import Replay, TriSystem, Window, load_tri_system
-from moesaic.reproductions.trimoe.paper import BEYOND, LOCALIZED
+from moesaic.reproductions.trimoe.paper import LOCALIZED
 from moesaic.reproductions.trimoe.runs import CONTEXT, WARMUP, Outcome, Run, routed
-from moesaic.reproductions.trimoe.simulated import machine_of
+from moesaic.reproductions.trimoe.simulated import machine_of, settings_of
 from moesaic.reproductions.trimoe.sources import Ints, loads_of
 
 NAMES = {"+cpu": "trimoe-greedy", "+refinement": "trimoe-refined", LOCALIZED: "monde"}
@@ -117,21 +118,20 @@ def fixed_of(run: Run, costs: TriCosts) -> Floats:
 def started(
     run: Run, system: TriSystem, costs: TriCosts, window: Window, profile: Ints
 ) -> Measured:
-    experts = profile.shape[2]
-    slots = round(run.cache_ratio * experts)
-    layouts = [
-        layout_of(run.system, costs, np.ascontiguousarray(profile[:, layer]), slots, system)
-        for layer in range(profile.shape[1])
-    ]
-    predictor = LoadPredictor(len(layouts), experts)
+    layouts = layouts_of(run, profile)
+    predictor = LoadPredictor(len(layouts), profile.shape[2])
     predictor.start(profile.mean(axis=0))
     return Measured(system, costs, layouts, window, predictor)
 
 
-def layout_of(name: str, costs: TriCosts, loads: Ints, slots: int, system: TriSystem) -> Layout:
-    if name.startswith(BEYOND):
-        return joint_layout(costs, loads, slots, system.devices)
-    return offline_layout(costs, loads, slots, system.devices, name == LOCALIZED)
+def layouts_of(run: Run, profile: Ints) -> list[Layout]:
+    """Where experts lie in the simulated machine before its first step."""
+    like = replace(run, system="monde") if run.system == GREEDY else run
+    counts = profile.sum(axis=0)
+    machine, _ = assemble(settings_of(like), counts, (), Timeline(enabled=False))
+    dimms = DimmIndices.of(machine.topology)
+    places = [places_of(machine.view(layer), dimms, layer) for layer in range(len(counts))]
+    return [Layout(each.resident, each.striped, each.dimm, each.span) for each in places]
 
 
 def _busy(costs: TriCosts, busy: Floats, took: Floats) -> dict[str, float]:

@@ -24,6 +24,7 @@ from moesaic.reproductions.trimoe.sources import (
 from moesaic.workloads.source import open_trace
 
 SIMULATOR, MAKESPAN = "simulator", "makespan model"
+PLANS = "makespan of the simulator's plans"
 LAYERS = 4  # of a synthetic model; layers are alike
 WARMUP, STEPS = 4, 12
 CACHE_RATIO = 1 / 12  # of the experts are in GPU memory: 35 GB of DeepSeek-V2 or Qwen3-235B
@@ -86,6 +87,10 @@ class Run:
             from moesaic.reproductions.trimoe.replayed import replayed
 
             return replayed(self)
+        if self.body == PLANS:
+            from moesaic.reproductions.trimoe.planned import planned
+
+            return planned(self)
         from moesaic.reproductions.trimoe.simulated import simulated
 
         return simulated(self)

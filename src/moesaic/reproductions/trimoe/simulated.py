@@ -49,7 +49,12 @@ def machine_of(run: Run) -> MachineSpec:
         changes["gpu.memory_gb"] = run.gpu_memory_gb
     if not run.shared:
         changes["dimms.sharing"] = "none"
-    return changed(load_machine(run.machine), changes)
+    return _described(run.machine, tuple(changes.items()))
+
+
+@lru_cache(maxsize=64)
+def _described(machine: str, changes: tuple[tuple[str, float | str], ...]) -> MachineSpec:
+    return changed(load_machine(machine), dict(changes))
 
 
 def policies_of(run: Run) -> PolicySet:
