@@ -90,3 +90,15 @@ def test_a_spread_is_over_the_seeds_means_of_batches() -> None:
 
 def test_the_number_of_seeds_is_an_option() -> None:
     assert "--seeds" in run("reproduce", "trimoe", "--help").out
+
+
+@pytest.mark.parametrize("way", ["main", "fits"])
+def test_the_headline_is_on_the_card_that_the_paper_has(way: str) -> None:
+    """Under every reading; where no expert fits beside the KV cache, that batch is left out."""
+    rows = wanted_of(f"headline/{way}/")
+    assert len(rows) == 2 * 2 * 2 * len(paper.MODELS)
+    runs = {item for row in rows.values() for item in row.items if isinstance(item, Run)}
+    assert {run.gpu_memory_gb for run in runs} == {None}
+    assert {run.kv_cache for run in runs} == {"main" if way == "main" else "gpu"}
+    batches = {run.work.batch for run in runs if run.work.model == paper.QWEN}
+    assert batches == ({256, 512, 768} if way == "main" else {256, 512})

@@ -18,6 +18,7 @@ from moesaic.reproductions.trimoe import (
     fig7,
     fig8,
     fig9,
+    headline,
     memory,
     migration,
     readings,
@@ -31,11 +32,11 @@ from moesaic.reproductions.trimoe import (
 from moesaic.reproductions.trimoe.wanted import Wanted
 
 PARTS = (
-    fig3, fig5, fig6, readings, memory, fig7, table3, fig8, fig9, sec55, beyond, sensitivity,
-    migration, check,
+    fig3, fig5, fig6, readings, headline, memory, fig7, table3, fig8, fig9, sec55, beyond,
+    sensitivity, migration, check,
 )  # fmt: skip
-STARTS = "fig3, fig5, fig6, readings, seeds, memory, fig7, table3, fig8, fig9, sec5.5, beyond, "
-STARTS += "sensitivity, migration, check, spread"
+STARTS = "fig3, fig5, fig6, readings, headline, seeds, memory, fig7, table3, fig8, fig9, sec5.5, "
+STARTS += "beyond, sensitivity, migration, check, spread"
 
 
 class Reproduction:
