@@ -20,6 +20,7 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
+from benchmarks.record_routing_mixture import introduced, mixture, without_repeated_weights
 from benchmarks.record_routing_prompts import Prompt, name_of, read_prompts
 from moesaic.core.errors import ImpossibleSetting, MoesaicError
 from moesaic.engine.completion import Completion
@@ -27,7 +28,6 @@ from moesaic.engine.llm import LLM
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.models.bundled_model import model_path
 from moesaic.workloads.domains import with_domains
-from moesaic.workloads.mixture import introduced, mixture, without_repeated_weights
 from moesaic.workloads.source import LazyTrace, TraceSource, open_trace
 from moesaic.workloads.writer import write_trace
 

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import pytest
 from ddr_rules import Command, History
+from sub_channel import IllegalCommand, SubChannel
 
 from moesaic.core.errors import UnknownName
 from moesaic.machines.sim.dram.pattern import BadPattern
-from moesaic.machines.sim.dram.sub_channel import IllegalCommand, SubChannel
 from moesaic.machines.sim.dram.timing import Timing
 from moesaic.machines.sim.dram.timing_file import known_timings, load_timing
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.record_routing_mixture import introduced, mixture, without_repeated_weights
 from trace_examples import example_block, example_header, example_trace
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.workloads.block import join
 from moesaic.workloads.documents import documents
 from moesaic.workloads.domains import domains_of, with_domains
-from moesaic.workloads.mixture import introduced, mixture, without_repeated_weights
 from moesaic.workloads.source import MemoryTrace, open_trace
 from moesaic.workloads.writer import write_trace
 
