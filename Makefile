@@ -70,7 +70,7 @@ bench: setup
 # Hostile files of every format; FUZZ_FILES of each.
 FUZZ_FILES ?= 10000
 fuzz: setup
-	$(BIN)/python -m benchmarks.fuzz --files $(FUZZ_FILES)
+	PYTHONPATH=tests $(BIN)/python -m fuzzing.fuzz --files $(FUZZ_FILES)
 
 bench-engine: setup
 	$(BIN)/moesaic bench --accelerator none --synthetic olmoe-1b-7b --layers 4 -p 64 -n 32

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from benchmarks.fuzz import Failure, fuzz, write_example
-from benchmarks.fuzz_examples import configs
-from benchmarks.fuzz_formats import formats
 
-from benchmarks import fuzz_mutations
+from fuzzing import mutations
+from fuzzing.examples import configs
+from fuzzing.formats import formats
+from fuzzing.fuzz import Failure, fuzz, write_example
 from moesaic.core import parsing
 
 FILES = 120  # of each format
@@ -41,11 +41,11 @@ def test_the_examples_are_read(name: str, tmp_path: Path, monkeypatch: pytest.Mo
     def joined(pieces: Sequence[bytes], rng: random.Random) -> bytes:
         return b"".join(pieces)
 
-    monkeypatch.setattr("benchmarks.fuzz_formats.mutate_bytes", as_it_is)
-    monkeypatch.setattr("benchmarks.fuzz_formats.mutate_pieces", joined)
-    monkeypatch.setattr("benchmarks.fuzz_formats.mutate_json", as_json)
-    monkeypatch.setattr("benchmarks.fuzz_formats.mutate_toml", as_text)
-    monkeypatch.setattr("benchmarks.fuzz_formats.mutate_template", as_text)
+    monkeypatch.setattr("fuzzing.formats.mutate_bytes", as_it_is)
+    monkeypatch.setattr("fuzzing.formats.mutate_pieces", joined)
+    monkeypatch.setattr("fuzzing.formats.mutate_json", as_json)
+    monkeypatch.setattr("fuzzing.formats.mutate_toml", as_text)
+    monkeypatch.setattr("fuzzing.formats.mutate_template", as_text)
     made = formats()[name]
     for number in range(len(configs()) * 3):
         folder = tmp_path / str(number)
@@ -64,7 +64,7 @@ def test_a_file_can_be_made_again(tmp_path: Path) -> None:
 
 def test_a_reader_without_bounds_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parsing, "_check", lambda *_, **__: None)
-    monkeypatch.setattr(fuzz_mutations, "VALUES", ("NaN",))
+    monkeypatch.setattr(mutations, "VALUES", ("NaN",))
     found = fuzz("trace", range(100)).failures
     assert any("not JSON compliant" in failure.what for failure in found)
 

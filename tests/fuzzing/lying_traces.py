@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.fuzz_examples import trace_block, trace_header
-from benchmarks.fuzz_lies import Lie, lying
+from fuzzing.examples import trace_block, trace_header
+from fuzzing.lies import Lie, lying
 from moesaic.workloads.block import RoutingBlock
 from moesaic.workloads.format import (
     END_CHUNK,

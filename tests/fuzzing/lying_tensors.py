@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError, safe_open
 
-from benchmarks.fuzz_lies import Lie, SilentlyRead, lying
+from fuzzing.lies import Lie, SilentlyRead, lying
 from moesaic.models.checkpoint import Checkpoint
 
 _FILE, _INDEX = "model.safetensors", "model.safetensors.index.json"

@@ -8,8 +8,8 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fuzz_examples import tokenizer
-from benchmarks.fuzz_lies import Lie, SilentlyRead, lying, repeat_key
+from fuzzing.examples import tokenizer
+from fuzzing.lies import Lie, SilentlyRead, lying, repeat_key
 from moesaic.models.tokenizer import Tokenizer
 
 _ROWS = 60  # of the model's vocabulary

@@ -12,7 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.fuzz_examples import (
+from fuzzing.examples import (
     calibration,
     configs,
     npz,
@@ -22,15 +22,15 @@ from benchmarks.fuzz_examples import (
     tokenizer,
     trace,
 )
-from benchmarks.fuzz_gguf import gguf_pieces
-from benchmarks.fuzz_mutations import (
+from fuzzing.gguf import gguf_pieces
+from fuzzing.mutations import (
     mutate_bytes,
     mutate_json,
     mutate_pieces,
     mutate_template,
     mutate_toml,
 )
-from benchmarks.fuzz_quantized import EXAMPLES
+from fuzzing.quantized import EXAMPLES
 from moesaic.core.errors import MoesaicError
 from moesaic.hardware.machine_reader import load_machine
 from moesaic.lab.evaluation.input_files import Unfit, read_lines

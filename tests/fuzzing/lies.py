@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.fuzz_formats import Format
+from fuzzing.formats import Format
 
 _NOTE = "lie"  # the file with the name of a forbidden change
 

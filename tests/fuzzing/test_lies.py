@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.fuzz import LIES, fuzz
 
+from fuzzing.fuzz import LIES, fuzz
 from moesaic.core import parsing
 
 FILES = 60  # of each format

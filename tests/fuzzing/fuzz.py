@@ -1,4 +1,5 @@
-"""Reads hostile files: `python -m benchmarks.fuzz --files 10000` (`make fuzz`).
+"""Reads hostile files: `make fuzz`, or with options
+`PYTHONPATH=tests python -m fuzzing.fuzz --files 10000`.
 
 Every file is a valid one, mutated by a generator whose seed is the format and a number, so that a
 failure can be made again. A failure is an exception that is no MoesaicError, a file that takes
@@ -19,11 +20,11 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.fuzz_formats import Format
-from benchmarks.fuzz_formats import formats as mutated_formats
-from benchmarks.fuzz_lying_tensors import INDEXES, TENSORS
-from benchmarks.fuzz_lying_tokenizers import TOKENIZERS
-from benchmarks.fuzz_lying_traces import NPZ, TRACES
+from fuzzing.formats import Format
+from fuzzing.formats import formats as mutated_formats
+from fuzzing.lying_tensors import INDEXES, TENSORS
+from fuzzing.lying_tokenizers import TOKENIZERS
+from fuzzing.lying_traces import NPZ, TRACES
 from moesaic.core.errors import MoesaicError
 
 SLOWEST_S = 5.0
