@@ -7,11 +7,9 @@ import torch
 
 import stock
 from moesaic.cli.run import generating
-from moesaic.core.errors import ImpossibleSetting
 from moesaic.kernels import instruction_sets
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.gpu.experts import supports
-from moesaic.kernels.near_data import NearDataArithmetic
 from moesaic.kernels.quantized import QuantizedKernel
 from moesaic.kernels.reference import ReferenceKernel, gated
 from moesaic.machines.support import Executor, refusal
@@ -41,8 +39,6 @@ def test_such_experts_are_pytorchs(words: str) -> None:
     assert not supports(shape, "bf16")
     assert isinstance(make_kernel(shape, "bf16"), ReferenceKernel)
     assert isinstance(make_kernel(shape, "int4"), QuantizedKernel)
-    with pytest.raises(ImpossibleSetting, match=f"NDP units know no experts with {words}"):
-        NearDataArithmetic(ReferenceKernel(shape, "bf16"))
 
 
 def test_the_user_reads_which_kernel_computes_them_and_why(monkeypatch: pytest.MonkeyPatch) -> None:

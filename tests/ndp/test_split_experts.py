@@ -6,6 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from near_data_arithmetic import NearDataArithmetic
 
 from dimm_machines import dimm_machine
 from made_up import random_steps, routing_of, small_model
@@ -19,7 +20,6 @@ from moesaic.core.step import Step
 from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.hardware.machine_topology import BadReference
 from moesaic.kernels.base import ExpertWeights
-from moesaic.kernels.near_data import NearDataArithmetic
 from moesaic.kernels.reference import ReferenceKernel
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics

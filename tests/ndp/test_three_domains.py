@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from virtual_machine import VirtualMachine
+from virtual_runner import virtual_runner
 
 import stock
 from moesaic.core.layer_plan import LayerPlan, Move
@@ -18,10 +20,8 @@ from moesaic.core.view import View
 from moesaic.engine.assemble import load_store, on_store
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner
-from moesaic.engine.virtual import virtual_runner
 from moesaic.hardware.machine_reader import load_machine
 from moesaic.hardware.what_if import changed
-from moesaic.machines.virtual.virtual_machine import VirtualMachine
 from moesaic.models.bundled_model import default_model
 from moesaic.models.open_model import load_decoder, open_model
 from moesaic.models.tokenizer import Tokenizer

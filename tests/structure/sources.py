@@ -18,7 +18,6 @@ NEEDS_TORCH = frozenset(
         "models",
         "machines.real",
         "machines.cuda",
-        "machines.virtual",
         "engine",
         "lab.against",
         "lab.bench",

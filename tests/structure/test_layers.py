@@ -10,7 +10,7 @@ import pytest
 from sources import Source, sources
 
 # Layer -> the layers it may import. A folder that is not here is an unknown layer.
-MACHINES = {"machines.sim", "machines.real", "machines.cuda", "machines.virtual"}
+MACHINES = {"machines.sim", "machines.real", "machines.cuda"}
 BELOW_ENGINE = {
     "core",
     "compiling",
@@ -44,7 +44,6 @@ ALLOWED: dict[str, set[str]] = {
         "machines",
         "machines.real",
     },
-    "machines.virtual": {"core", "hardware", "kernels", "machines.sim", "machines.real"},
     "engine": BELOW_ENGINE,
     "lab": BELOW_ENGINE | {"engine"},
     "server": BELOW_ENGINE | {"engine"},

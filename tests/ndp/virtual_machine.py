@@ -7,6 +7,7 @@ are real, durations are those of the description."""
 from __future__ import annotations
 
 import torch
+from near_data_arithmetic import ALL, NearDataArithmetic
 
 from moesaic.core.layer_plan import PARTS, LayerPlan, Move
 from moesaic.core.report import LayerReport, StepReport
@@ -14,7 +15,6 @@ from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View
 from moesaic.hardware.dimms import NdpDevice
 from moesaic.kernels.grouping import group_by_expert
-from moesaic.kernels.near_data import ALL, NearDataArithmetic
 from moesaic.kernels.reference import ReferenceKernel
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.real_machine import ForwardPass, RealMachine

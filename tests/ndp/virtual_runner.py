@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from virtual_machine import VirtualMachine
+
 from moesaic.core.routing import ExpertId
 from moesaic.engine.described_belief import host_reads
 from moesaic.engine.memory.capacity import Capacity
@@ -15,7 +17,6 @@ from moesaic.machines.real.routing_adapter import RoutingAdapter
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.machines.sim.planning_cost import PlanningCost
-from moesaic.machines.virtual.virtual_machine import VirtualMachine
 from moesaic.models.decoder import Decoder
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.policies.belief import warm_up

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import torch
 
-from moesaic.core.errors import ImpossibleSetting
 from moesaic.kernels.reference import ReferenceKernel, add_part, block_views
 
 ACTIVATION = torch.float16
@@ -24,20 +23,9 @@ class NearDataArithmetic:
 
     def __init__(self, kernel: ReferenceKernel, width: int = WIDTH) -> None:
         assert width & (width - 1) == 0, "an adder tree has a power of two of leaves"
-        if kernel.dtype not in ("bf16", "fp16"):
-            raise ImpossibleSetting(
-                f"NDP units multiply 16-bit weights, not {kernel.dtype}: load the experts as bf16"
-            )
-        if kernel.shape.activation != "silu":
-            raise ImpossibleSetting(
-                f"NDP units compute silu, not {kernel.shape.activation}: leave this model's "
-                "experts to GPU and CPU"
-            )
-        if kernel.shape.unusual is not None:
-            raise ImpossibleSetting(
-                f"NDP units know no experts with {kernel.shape.unusual}: leave this model's "
-                "experts to GPU and CPU"
-            )
+        assert kernel.dtype in ("bf16", "fp16"), "units multiply 16-bit weights"
+        assert kernel.shape.activation == "silu", "units compute silu"
+        assert kernel.shape.unusual is None, "units know plain experts"
         self._kernel, self._width = kernel, width
 
     def compute(
