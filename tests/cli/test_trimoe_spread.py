@@ -26,7 +26,7 @@ def test_every_simulated_run_is_compared() -> None:
     groups = {row.id.split("/")[1] for row in rows if row.id.startswith("spread/")}
     parts = ("fig6", "readings", "migration", "fig8", "fig9", "sec5.5")
     figures = {f"{part}@{rule}" for part in parts for rule in paper.RULES}
-    figures |= {f"{part}@none" for part in ("headline", "seeds")}
+    figures |= {"headline@own-share", "headline@none"}
     figures |= {f"{size}-batches:trimoe" for size in ("small", "large")}
     assert figures <= groups
 
@@ -42,7 +42,7 @@ def test_the_spread_names_what_is_furthest_apart() -> None:
         for each in least.items
     }
     found = [each.row(done) for each in every]
-    assert [each.ours for each in found] == pytest.approx([0.75, 1.005, 1.13, 0.5])
+    assert [each.ours for each in found] == pytest.approx([0.75, 1.005, 1.13, 0.5, 4])
     assert f"furthest apart: {named(run)} 0.750" in found[0].conditions
 
 

@@ -1,6 +1,6 @@
 """Do simulator and makespan model agree wherever a conclusion rests on the former? Every simulated
-run of figures 6, 8 and 9, of the readings, the headline, seeds, the sensitivity and migration rows,
-small batches and real routing, by both; per figure and contention rule the least, the median and
+run of figures 6, 8 and 9, of the readings, the headline, the sensitivity and migration rows, small
+batches and real routing, by both; per figure and contention rule the least, the median and
 the largest of makespan model over simulator, the share of runs that are more than 5 % apart, and
 which runs are furthest apart. The same by system.
 
@@ -19,8 +19,8 @@ from moesaic.reproductions.trimoe.runs import CACHE_RATIO, MAKESPAN, SIMULATOR, 
 from moesaic.reproductions.trimoe.wanted import Done, Wanted, again, outcome
 
 PARTS = (
-    "fig6/", "readings/", "headline/", "memory/", "seeds/", "fig8/", "fig9/", "sensitivity/",
-    "migration/", "sec5.5/batch-", "real/",
+    "fig6/", "readings/", "headline/", "memory/", "fig8/", "fig9/", "sensitivity/", "migration/",
+    "sec5.5/batch-", "real/",
 )  # fmt: skip
 CLOSE = 0.05  # bodies are apart where they differ by more
 WORST = 4  # runs that are named
@@ -29,7 +29,9 @@ VALUES: dict[str, Callable[[list[float]], float]] = {
     "median": median,
     "largest": max,
     "apart": lambda found: sum(abs(each - 1) > CLOSE for each in found) / len(found),
+    "runs": len,
 }
+UNITS = {"apart": "share", "runs": "runs"}
 
 
 def wanted(rows: Iterable[Wanted], traces: str | None = None) -> Iterator[Wanted]:
@@ -68,7 +70,7 @@ def _row(group: str, value: str, runs: list[Run], traces: str | None) -> Wanted:
         worst = ", ".join(f"{named(run)} {found[run]:.3f}" for run in apart)
         claim = f"MoE layer by the makespan model over the simulator's, {value} of {len(runs)} runs"
         text = f"{group.partition('@')[0]}; furthest apart: {worst}"
-        ours, unit = VALUES[value](list(found.values())), "share" if value == "apart" else "x"
+        ours, unit = VALUES[value](list(found.values())), UNITS.get(value, "x")
         return Row(name, claim, None, ours, unit, text, again(name, traces))
 
     return Wanted(name, tuple(run for pair in pairs for run in pair), row)
