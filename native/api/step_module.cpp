@@ -4,31 +4,22 @@
 
 namespace {
 
-// `StepNetwork` whose layers are appended one by one.
+// `StepNetwork` whose layers and rotations are appended one by one.
 struct PythonNetwork : StepNetwork {
   void add_layer(const StepLayer& layer) { layers.push_back(layer); }
+  void add_rope(const StepRope& rope) { ropes.push_back(rope); }
+};
+
+// `StepCache`, likewise.
+struct PythonCache : StepCache {
+  void add_layer(const StepLayerCache& layer) { layers.push_back(layer); }
 };
 
 void define_sizes(nb::module_& m) {
   Fields<StepSizes>(m, "StepSizes")
       .value("hidden", &StepSizes::hidden)
       .value("vocabulary", &StepSizes::vocabulary)
-      .value("heads", &StepSizes::heads)
-      .value("kv_heads", &StepSizes::kv_heads)
-      .value("head_dim", &StepSizes::head_dim)
-      .value("rank", &StepSizes::rank)
-      .value("query_rank", &StepSizes::query_rank)
-      .value("plain_dim", &StepSizes::plain_dim)
-      .value("rope_key_dim", &StepSizes::rope_key_dim)
-      .value("value_dim", &StepSizes::value_dim)
-      .value("rope_dim", &StepSizes::rope_dim)
-      .value("rope_interleaved", &StepSizes::rope_interleaved)
-      .value("rope_magnitude", &StepSizes::rope_magnitude)
-      .value("qk_norm", &StepSizes::qk_norm)
-      .value("clip", &StepSizes::clip)
-      .value("scale", &StepSizes::scale)
       .value("eps", &StepSizes::eps)
-      .value("latent_eps", &StepSizes::latent_eps)
       .value("activation", &StepSizes::activation)
       .value("expert_width", &StepSizes::expert_width)
       .value("shared_width", &StepSizes::shared_width)
@@ -41,8 +32,31 @@ void define_sizes(nb::module_& m) {
       .value("tiles_from_int4", &StepSizes::tiles_from_int4);
 }
 
+void define_attention(nb::module_& m) {
+  Fields<StepRope>(m, "StepRope")
+      .value("dim", &StepRope::dim)
+      .value("interleaved", &StepRope::interleaved)
+      .value("magnitude", &StepRope::magnitude)
+      .address("frequencies", &StepRope::frequencies);
+  Fields<StepAttention>(m, "StepAttention")
+      .value("heads", &StepAttention::heads)
+      .value("kv_heads", &StepAttention::kv_heads)
+      .value("head_dim", &StepAttention::head_dim)
+      .value("rank", &StepAttention::rank)
+      .value("query_rank", &StepAttention::query_rank)
+      .value("plain_dim", &StepAttention::plain_dim)
+      .value("rope_key_dim", &StepAttention::rope_key_dim)
+      .value("value_dim", &StepAttention::value_dim)
+      .value("rope", &StepAttention::rope)
+      .value("qk_norm", &StepAttention::qk_norm)
+      .value("clip", &StepAttention::clip)
+      .value("scale", &StepAttention::scale)
+      .value("eps", &StepAttention::eps);
+}
+
 void define_network(nb::module_& m) {
   Fields<StepLayer>(m, "StepLayer")
+      .value("attention", &StepLayer::attention)
       .address("attention_norm", &StepLayer::attention_norm)
       .address("feed_forward_norm", &StepLayer::feed_forward_norm)
       .value("query", &StepLayer::query)
@@ -68,17 +82,17 @@ void define_network(nb::module_& m) {
       .value("router", &StepNetwork::router)
       .address("embedding", &StepNetwork::embedding)
       .address("norm", &StepNetwork::norm)
-      .value("head", &StepNetwork::head)
-      .address("frequencies", &StepNetwork::frequencies);
-  network.type().def("add_layer", &PythonNetwork::add_layer);
+      .value("head", &StepNetwork::head);
+  network.type().def("add_layer", &PythonNetwork::add_layer).def("add_rope", &PythonNetwork::add_rope);
 }
 
 void define_calls(nb::module_& m) {
-  Fields<StepCache>(m, "StepCache")
-      .address("first", &StepCache::first)
-      .address("second", &StepCache::second)
-      .value("slots", &StepCache::slots)
-      .value("length", &StepCache::length);
+  Fields<StepLayerCache>(m, "StepLayerCache")
+      .address("first", &StepLayerCache::first)
+      .address("second", &StepLayerCache::second);
+  Fields<PythonCache> cache(m, "StepCache");
+  cache.value("slots", &StepCache::slots).value("length", &StepCache::length);
+  cache.type().def("add_layer", &PythonCache::add_layer);
   Fields<StepCall>(m, "StepCall")
       .value("tokens", &StepCall::tokens)
       .address("numbers", &StepCall::numbers)
@@ -100,6 +114,7 @@ void define_calls(nb::module_& m) {
 
 void define_step(nb::module_& m) {
   define_sizes(m);
+  define_attention(m);
   define_network(m);
   define_calls(m);
   m.attr("max_step_tokens") = kMaxStepTokens;
@@ -109,7 +124,7 @@ void define_step(nb::module_& m) {
            [](DecodeStep* step, std::shared_ptr<Pool> pool, int isa, const PythonNetwork& network) {
              new (step) DecodeStep(std::move(pool), checked_isa(isa), network);
            })
-      .def("run", [](DecodeStep& step, const StepCache& cache, const StepCall& call) {
+      .def("run", [](DecodeStep& step, const PythonCache& cache, const StepCall& call) {
         const nb::gil_scoped_release released;
         step.run(cache, call);
       });

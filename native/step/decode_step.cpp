@@ -19,23 +19,11 @@ const Kernels* supported(Isa isa) {
 
 void check_sizes(const StepSizes& sizes, const RouterConfig& router) {
   constexpr int kMaxSize = 1 << 20;
-  for (const int size : {sizes.hidden, sizes.vocabulary, sizes.heads, sizes.head_dim})
+  for (const int size : {sizes.hidden, sizes.vocabulary})
     require(size >= 1 && size <= kMaxSize * 4, "a network's sizes are at least 1");
-  for (const int size : {sizes.rank, sizes.query_rank, sizes.plain_dim, sizes.rope_key_dim, sizes.value_dim,
-                         sizes.expert_width, sizes.shared_width, sizes.dense_width})
+  for (const int size : {sizes.expert_width, sizes.shared_width, sizes.dense_width})
     require(size >= 0 && size <= kMaxSize, "a network's sizes are not negative");
   checked_activation(sizes.activation);
-  require(sizes.qk_norm >= 0 && sizes.qk_norm <= 2, "no such norm of queries and keys");
-  if (sizes.latent()) {
-    require(sizes.plain_dim + sizes.rope_key_dim == sizes.head_dim && sizes.value_dim > 0 &&
-                sizes.rope_dim == sizes.rope_key_dim,
-            "the parts of a latent query do not make up a head");
-  } else {
-    require(sizes.kv_heads >= 1 && sizes.heads % sizes.kv_heads == 0,
-            "every KV head has as many query heads");
-    require(sizes.rope_dim >= 0 && sizes.rope_dim % 2 == 0 && sizes.rope_dim <= sizes.head_dim,
-            "the rotated part of a head is no longer than the head");
-  }
   if (router.experts == 0) return;
   check_router(router);
   require(router.top_k <= kMaxStepExperts,
@@ -52,31 +40,54 @@ void check_matrix(const PackedMatrix& matrix, int outputs, int inputs, Dtype dty
               std::to_string(inputs));
 }
 
-void check_attention(const StepSizes& sizes, const StepLayer& layer) {
+void check_shape(const StepAttention& of, const std::vector<StepRope>& ropes) {
+  constexpr int kMaxSize = 1 << 20;
+  for (const int size : {of.heads, of.head_dim})
+    require(size >= 1 && size <= kMaxSize, "a layer's heads and their width are at least 1");
+  for (const int size : {of.rank, of.query_rank, of.plain_dim, of.rope_key_dim, of.value_dim})
+    require(size >= 0 && size <= kMaxSize, "the sizes of a layer's attention are not negative");
+  require(of.qk_norm >= 0 && of.qk_norm <= 2, "no such norm of queries and keys");
+  require(of.rope >= 0 && std::size_t(of.rope) < ropes.size(), "the network has no such rotation");
+  const int turned = ropes[of.rope].dim;
+  if (of.latent()) {
+    require(of.plain_dim + of.rope_key_dim == of.head_dim && of.value_dim > 0 && turned == of.rope_key_dim,
+            "the parts of a latent query do not make up a head");
+  } else {
+    require(of.kv_heads >= 1 && of.heads % of.kv_heads == 0, "every KV head has as many query heads");
+    require(turned <= of.head_dim, "the rotated part of a head is no longer than the head");
+  }
+}
+
+void check_attention(const StepNetwork& network, const StepLayer& layer) {
+  const StepSizes& sizes = network.sizes;
+  const StepAttention& of = layer.attention;
+  check_shape(of, network.ropes);
   const Dtype dtype = checked_dtype(sizes.attention_dtype);
   require(layer.attention_norm && layer.feed_forward_norm, "a layer's norms are missing");
-  check_matrix(layer.output, sizes.hidden, sizes.attended(), dtype, "the output projection");
-  const bool bottleneck = sizes.query_rank > 0;
-  check_matrix(layer.query, sizes.queries(), bottleneck ? sizes.query_rank : sizes.hidden, dtype,
+  check_matrix(layer.output, sizes.hidden, of.attended(), dtype, "the output projection");
+  const bool bottleneck = of.query_rank > 0;
+  check_matrix(layer.query, of.queries(), bottleneck ? of.query_rank : sizes.hidden, dtype,
                "the query projection");
-  if (!sizes.latent()) {
+  if (!of.latent()) {
     require(!bottleneck, "only latent attention has a bottleneck");
-    check_matrix(layer.key, sizes.keys(), sizes.hidden, dtype, "the key projection");
-    check_matrix(layer.value, sizes.keys(), sizes.hidden, dtype, "the value projection");
-    require(sizes.qk_norm == 0 || (layer.query_norm && layer.key_norm),
+    check_matrix(layer.key, of.keys(), sizes.hidden, dtype, "the key projection");
+    check_matrix(layer.value, of.keys(), sizes.hidden, dtype, "the value projection");
+    require(of.qk_norm == 0 || (layer.query_norm && layer.key_norm),
             "norms of queries and keys are missing");
     return;
   }
-  check_matrix(layer.key, sizes.rank + sizes.rope_key_dim, sizes.hidden, dtype, "the latent projection");
+  check_matrix(layer.key, of.rank + of.rope_key_dim, sizes.hidden, dtype, "the latent projection");
   require(layer.key_norm && layer.expand && !layer.value.data, "a latent layer's parts are missing");
   if (bottleneck)
-    check_matrix(layer.query_down, sizes.query_rank, sizes.hidden, dtype, "the queries' bottleneck");
+    check_matrix(layer.query_down, of.query_rank, sizes.hidden, dtype, "the queries' bottleneck");
   require(bottleneck == (layer.query_down.data != nullptr) && (!bottleneck || layer.query_norm),
           "the queries' bottleneck is missing");
 }
 
-void check_layer(const StepSizes& sizes, const RouterConfig& router, const StepLayer& layer) {
-  check_attention(sizes, layer);
+void check_layer(const StepNetwork& network, const StepLayer& layer) {
+  const StepSizes& sizes = network.sizes;
+  const RouterConfig& router = network.router;
+  check_attention(network, layer);
   if (layer.routed()) {
     require(router.experts > 0 && sizes.expert_width > 0 && layer.experts, "a layer's experts are missing");
     for (int e = 0; e < router.experts; ++e)
@@ -91,11 +102,14 @@ void check_layer(const StepSizes& sizes, const RouterConfig& router, const StepL
 StepContext checked_context(Isa isa, StepNetwork network) {
   const StepSizes& sizes = network.sizes;
   check_sizes(sizes, network.router);
-  require(!network.layers.empty() && network.embedding && network.norm && network.frequencies,
-          "a network has layers, an embedding, a norm and angles");
+  require(!network.layers.empty() && network.embedding && network.norm,
+          "a network has layers, an embedding and a norm");
+  for (const StepRope& rope : network.ropes)
+    require(rope.dim >= 0 && rope.dim % 2 == 0 && rope.dim <= 1 << 20 && (rope.frequencies || !rope.dim),
+            "a rotation has an angle for every two values");
   int routed = 0;
   for (StepLayer& layer : network.layers) {
-    check_layer(sizes, network.router, layer);
+    check_layer(network, layer);
     layer.routed_number = layer.routed() ? routed++ : -1;
   }
   require(network.head.data, "the head is missing");
@@ -123,7 +137,10 @@ StepContext checked_context(Isa isa, StepNetwork network) {
 void check_call(const StepNetwork& network, const StepCache& cache, const StepCall& call) {
   require(call.tokens >= 1 && call.tokens <= kMaxStepTokens,
           "a step has 1 to " + std::to_string(kMaxStepTokens) + " tokens");
-  require(cache.first && cache.second && cache.slots >= 1 && cache.length >= 1, "there is no KV cache");
+  require(cache.slots >= 1 && cache.length >= 1, "there is no KV cache");
+  require(cache.layers.size() == network.layers.size(), "every layer has its part of the KV cache");
+  for (const StepLayerCache& layer : cache.layers)
+    require(layer.first && layer.second, "a layer's part of the KV cache is missing");
   require(call.numbers && call.slots && call.positions && call.logits, "tokens or logits are missing");
   require(!network.router.experts || (call.ids && call.weights && call.scores && call.selection_scores &&
                                       call.times),

@@ -2,6 +2,7 @@
 // moesaic/machines/real/step_description.py fills it in from a decoder.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "layer/layer.h"
@@ -14,30 +15,50 @@ enum class QkNorm : int { none = 0, head = 1, projection = 2 };
 
 struct StepSizes {
   int hidden = 0, vocabulary = 0;
-  int heads = 0, kv_heads = 0, head_dim = 0;
-  // Latent attention; rank 0: grouped-query attention.
-  int rank = 0, query_rank = 0, plain_dim = 0, rope_key_dim = 0, value_dim = 0;
-  int rope_dim = 0;
-  bool rope_interleaved = false;
-  float rope_magnitude = 1;  // multiplies cosines and sines
-  int qk_norm = 0;
-  float clip = 0;  // 0: none
-  float scale = 1, eps = 0, latent_eps = 0;
+  float eps = 0;  // of the norms between attention and feed-forward
   int activation = 0;
   // The intermediate width of routed experts, shared experts and dense layers (0: none), and the precision of
   // the first and of the other two; and that of attention's projections.
   int expert_width = 0, shared_width = 0, dense_width = 0;
   int expert_dtype = 0, network_dtype = 0, attention_dtype = 0;
   int tiles_from_bf16 = 0, tiles_from_int8 = 0, tiles_from_int4 = 0;
+};
+
+// Rotary positions over the first `dim` values of a head.
+struct StepRope {
+  int dim = 0;
+  bool interleaved = false;
+  float magnitude = 1;                 // multiplies cosines and sines
+  const float* frequencies = nullptr;  // [dim / 2]: angle per position
+};
+
+constexpr int kLatentHeads = 4;  // that one item of latent attention computes together
+
+// The attention of one layer.
+struct StepAttention {
+  int heads = 0, kv_heads = 0, head_dim = 0;
+  // Latent attention; rank 0: grouped-query attention.
+  int rank = 0, query_rank = 0, plain_dim = 0, rope_key_dim = 0, value_dim = 0;
+  int rope = 0;  // which of the network's rotations
+  int qk_norm = 0;
+  float clip = 0;  // 0: none
+  float scale = 1;
+  float eps = 0;  // of the norms inside it
 
   bool latent() const { return rank > 0; }
   int queries() const { return heads * head_dim; }
-  int keys() const { return latent() ? rank : kv_heads * head_dim; }
+  int keys() const { return latent() ? rank : kv_heads * head_dim; }  // the width of the cache's first rows
+  int second_keys() const { return latent() ? rope_key_dim : keys(); }
   int attended() const { return heads * (latent() ? value_dim : head_dim); }
+  int mixed() const { return latent() ? rank : head_dim; }  // the width of what a head mixes
+  // Query heads that one item of attention computes together, and the number of such groups.
+  int heads_at_once() const { return latent() ? std::min(kLatentHeads, heads) : heads / kv_heads; }
+  int groups() const { return (heads + heads_at_once() - 1) / heads_at_once(); }
 };
 
 // bf16 unless another type is given; null where the family has no such thing.
 struct StepLayer {
+  StepAttention attention;
   const std::uint16_t *attention_norm = nullptr, *feed_forward_norm = nullptr;
   // Grouped-query attention: query, key, value. Latent attention: `query` is the projection to all heads
   // (from the normalised bottleneck if there is one), `key` compresses to latent and rotary key.
@@ -67,12 +88,17 @@ struct StepNetwork {
   std::vector<StepLayer> layers;
   const std::uint16_t *embedding = nullptr, *norm = nullptr;
   PackedMatrix head;
-  const float* frequencies = nullptr;  // [rope_dim / 2]: angle per position
+  std::vector<StepRope> ropes;
 };
 
-// The KV cache: of every layer, slot and position two vectors (keys and values, or latents and rotary keys).
+// What a layer keeps: of every slot and position two vectors (keys and values, or latents and rotary keys).
+struct StepLayerCache {
+  std::uint16_t *first = nullptr, *second = nullptr;  // [slots, length, width]
+};
+
+// The KV cache.
 struct StepCache {
-  std::uint16_t *first = nullptr, *second = nullptr;  // [layers, slots, length, width]
+  std::vector<StepLayerCache> layers;
   int slots = 0, length = 0;
 };
 

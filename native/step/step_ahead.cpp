@@ -57,17 +57,20 @@ void StepJob::read_ahead_of_router(const StepLayer& layer, int worker) {
 // Keys and values of the parts that the worker begins with, without those of the new token.
 void StepJob::read_ahead_of_attention(int number, int worker) {
   constexpr int kItems = 3;  // at most: what follows is read while they are computed
-  const int first = WorkStealingRanges::split(attention_items(), worker, worker_slots_);
-  const int end = WorkStealingRanges::split(attention_items(), worker + 1, worker_slots_);
-  const int width = sizes_.keys(), second_width = sizes_.latent() ? sizes_.rope_key_dim : width;
+  const StepAttention& of = network_.layers[number].attention;
+  const StepLayerCache& kept = cache_.layers[number];
+  const int items = attention_items(of);
+  const int first = WorkStealingRanges::split(items, worker, worker_slots_);
+  const int end = WorkStealingRanges::split(items, worker + 1, worker_slots_);
+  const int width = of.keys(), second_width = of.second_keys();
   for (int item = first; item < std::min(end, first + kItems); ++item) {
-    const ItemPart at = part_of(item);
-    const int column = sizes_.latent() ? 0 : at.group * sizes_.head_dim;
-    const std::size_t bytes = 2 * std::size_t(sizes_.latent() ? width : sizes_.head_dim);
-    const std::size_t second_bytes = 2 * std::size_t(sizes_.latent() ? second_width : sizes_.head_dim);
-    ahead_[worker].add(cached(cache_.first, width, number, at.token, at.first) + column, bytes,
+    const ItemPart at = part_of(of, item);
+    const int column = of.latent() ? 0 : at.group * of.head_dim;
+    const std::size_t bytes = 2 * std::size_t(of.latent() ? width : of.head_dim);
+    const std::size_t second_bytes = 2 * std::size_t(of.latent() ? second_width : of.head_dim);
+    ahead_[worker].add(cached(kept.first, width, at.token, at.first) + column, bytes,
                        std::size_t(width) * 2, at.positions);
-    ahead_[worker].add(cached(cache_.second, second_width, number, at.token, at.first) + column, second_bytes,
+    ahead_[worker].add(cached(kept.second, second_width, at.token, at.first) + column, second_bytes,
                        std::size_t(second_width) * 2, at.positions);
   }
 }

@@ -13,10 +13,10 @@ StepJob::StepJob(StepContext& context, const StepCache& cache, const StepCall& c
       cache_(cache),
       call_(call),
       worker_slots_(worker_slots),
-      buffers_(sizes_, network_.router.top_k, call, worker_slots, context.memory),
+      buffers_(network_, call, worker_slots, context.memory),
       products_(context.multiplier, worker_slots),
       ranges_(0, worker_slots),
-      unfinished_parts_(std::size_t(call.tokens) * buffers_.groups(sizes_)),
+      unfinished_parts_(std::size_t(call.tokens) * buffers_.most.groups),
       ahead_(worker_slots),
       later_(worker_slots),
       prepared_(worker_slots) {
@@ -46,8 +46,8 @@ int StepJob::prepare(int phase) {
     case kMiddle: return by_token(phase);
     case kProject: return begin_products(projections(layer));
     case kQueryUp: return begin_query_up(layer);
-    case kAbsorb: return sizes_.latent() ? sizes_.heads + call_.tokens : 0;
-    case kExpand: return sizes_.latent() ? sizes_.heads : 0;
+    case kAbsorb: return layer.attention.latent() ? layer.attention.heads + call_.tokens : 0;
+    case kExpand: return layer.attention.latent() ? layer.attention.heads : 0;
     case kAttend: return begin_attention(layer);
     case kOutput: return begin_output(layer);
     case kRoute: return begin_router(layer);
@@ -66,7 +66,8 @@ void StepJob::run(int phase, int item, int worker) {
     case kBegin:
     case kMiddle: return run_token(phase, item);
     case kAbsorb:
-      return item < sizes_.heads ? absorb(layer, item) : cache_latent(layer, number, item - sizes_.heads);
+      return item < layer.attention.heads ? absorb(layer, item)
+                                          : cache_latent(layer, number, item - layer.attention.heads);
     case kExpand: return expand(layer, item);
     case kAttend:
       for (int each; (each = ranges_.take(worker)) >= 0;) run_attention(number, each, worker);
@@ -140,8 +141,9 @@ StepProducts StepJob::projections(const StepLayer& layer) const {
   const bool bottleneck = layer.query_down.data != nullptr;
   const PhaseProduct first =
       bottleneck ? PhaseProduct{&layer.query_down, layer.query_down_bias, buffers_.query_down,
-                                std::size_t(sizes_.query_rank)}
-                 : PhaseProduct{&layer.query, layer.query_bias, buffers_.query, std::size_t(sizes_.queries())};
+                                std::size_t(layer.attention.query_rank)}
+                 : PhaseProduct{&layer.query, layer.query_bias, buffers_.query,
+                                std::size_t(layer.attention.queries())};
   return {{first,
            {&layer.key, layer.key_bias, buffers_.key, std::size_t(layer.key.layout.outputs)},
            {&layer.value, layer.value_bias, buffers_.value, std::size_t(layer.value.layout.outputs)}},
@@ -149,7 +151,8 @@ StepProducts StepJob::projections(const StepLayer& layer) const {
 }
 
 StepProducts StepJob::query_up(const StepLayer& layer) const {
-  return {{{&layer.query, layer.query_bias, buffers_.query, std::size_t(sizes_.queries())}, {}, {}}, 1};
+  const std::size_t stride = layer.attention.queries();
+  return {{{&layer.query, layer.query_bias, buffers_.query, stride}, {}, {}}, 1};
 }
 
 StepProducts StepJob::output(const StepLayer& layer) const {

@@ -110,31 +110,31 @@ class StepJob : public Job {
   void cache_key(const StepLayer& layer, int number, int token, int head);
   void cache_latent(const StepLayer& layer, int number, int token);
   int begin_query_up(const StepLayer& layer);
-  void prepare_latent_query(int token, int head);
+  void prepare_latent_query(const StepAttention& of, int token, int head);
   void absorb(const StepLayer& layer, int head);
   void expand(const StepLayer& layer, int head);
   int begin_attention(const StepLayer& layer);
   int begin_output(const StepLayer& layer);
   // Of `attended`, by one item of the phase before the output projection, and whether that fills the panel.
-  int attended_columns() const {
-    return sizes_.latent() ? sizes_.value_dim : buffers_.heads_at_once * sizes_.head_dim;
+  static int attended_columns(const StepAttention& of) {
+    return of.latent() ? of.value_dim : of.heads_at_once() * of.head_dim;
   }
-  bool fills_attended(const StepLayer& layer) const {
-    const int columns = attended_columns();
-    return columns == sizes_.attended() || columns % fill_unit(layer.output.dtype) == 0;
+  static bool fills_attended(const StepLayer& layer) {
+    const int columns = attended_columns(layer.attention);
+    return columns == layer.attention.attended() || columns % fill_unit(layer.output.dtype) == 0;
   }
   struct ItemPart {  // of attention: some positions of one token's sequence, for one group of heads
     int token, group, part, first, positions;
   };
-  ItemPart part_of(int item) const;
-  int attention_items() const {
-    return buffers_.parts.back().first_item + buffers_.groups(sizes_) * buffers_.parts.back().count;
+  ItemPart part_of(const StepAttention& of, int item) const;
+  int attention_items(const StepAttention& of) const {
+    return of.groups() * (buffers_.parts.back().before + buffers_.parts.back().count);
   }
   void run_attention(int number, int item, int worker);
   void merge(const StepLayer& layer, int token, int group);
   void turn_tokens();
-  Turn turn_of(int token) const;
-  std::uint16_t* cached(std::uint16_t* base, int width, int number, int token, int position) const;
+  Turn turn_of(const StepAttention& of, int token) const;
+  std::uint16_t* cached(std::uint16_t* base, int width, int token, int position) const;
 
   void run_products(int worker) { products_.run(worker, memory_of(worker), ahead_[worker].last()); }
   std::uint8_t* memory_of(int worker) { return buffers_.workers + worker * buffers_.worker_bytes; }
@@ -150,7 +150,7 @@ class StepJob : public Job {
   const StepSizes& sizes_;
   const Kernels& kernels_;
   const StepKernels& step_;
-  const StepCache cache_;
+  const StepCache& cache_;  // of the caller, who waits for the job
   const StepCall call_;
   const int worker_slots_;
   StepBuffers buffers_;
@@ -162,6 +162,7 @@ class StepJob : public Job {
   std::vector<std::int32_t> used_;                                 // experts, and their blocks
   std::vector<const std::uint8_t*> blocks_;
   std::vector<char> seen_;                // of each expert: whether it is used
+  std::vector<std::size_t> first_angle_;  // of each rotation, in `cos` and `sin`
   std::vector<ReadAhead> ahead_, later_;  // of each worker: of the next phase, of the next layer
   struct alignas(64) Prepared {
     std::int64_t queries = -1;  // which the worker has in its memory: layer, token and group of heads

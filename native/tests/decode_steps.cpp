@@ -19,28 +19,31 @@ class Network {
  public:
   StepNetwork network;
 
-  Network(const std::shared_ptr<Pool>& pool, Isa isa, Dtype dtype, bool latent, bool shared)
+  // `mixed`: layers with latent and with grouped attention in turn.
+  Network(const std::shared_ptr<Pool>& pool, Isa isa, Dtype dtype, bool latent, bool shared, bool mixed)
       : linear_(pool, isa, 4, 8, 6), dtype_(dtype) {
     StepSizes& sizes = network.sizes;
-    sizes.hidden = kHidden, sizes.vocabulary = kVocabulary, sizes.heads = kHeads, sizes.head_dim = kHeadDim;
-    sizes.kv_heads = latent ? 0 : 2, sizes.qk_norm = latent ? 0 : 1;
-    if (latent) sizes.rank = kRank, sizes.plain_dim = sizes.rope_key_dim = 32, sizes.value_dim = 64;
-    sizes.rope_dim = latent ? 32 : kHeadDim, sizes.scale = 0.125f, sizes.eps = sizes.latent_eps = 1e-6f;
+    sizes.hidden = kHidden, sizes.vocabulary = kVocabulary, sizes.eps = 1e-6f;
     sizes.expert_width = kWidth, sizes.shared_width = shared ? kWidth : 0;
     sizes.expert_dtype = sizes.network_dtype = sizes.attention_dtype = int(dtype);
     sizes.tiles_from_bf16 = sizes.tiles_from_int8 = sizes.tiles_from_int4 = 4;
     network.router.experts = kExperts, network.router.top_k = kTopK, network.router.renormalize = true;
     network.embedding = halves(kVocabulary * kHidden, 1.0f), network.norm = halves(kHidden, 1.0f);
     network.head = matrix(kVocabulary, kHidden);
-    frequencies_ = normal(random_, sizes.rope_dim / 2, 1.0f);
-    network.frequencies = frequencies_.data();
+    frequencies_ = normal(random_, kHeadDim / 2, 1.0f);
+    network.ropes = {{kHeadDim, false, 1, frequencies_.data()}, {32, true, 1, frequencies_.data()}};
     const ExpertLayout layout(dtype, kHidden, kWidth);
-    for (int l = 0; l < kLayers; ++l) network.layers.push_back(layer(pool, layout, latent, shared));
+    for (int l = 0; l < kLayers; ++l)
+      network.layers.push_back(layer(pool, layout, mixed ? l % 2 == 0 : latent, shared));
   }
 
  private:
   StepLayer layer(const std::shared_ptr<Pool>& pool, const ExpertLayout& layout, bool latent, bool shared) {
     StepLayer made;
+    StepAttention& shape = made.attention;
+    shape.heads = kHeads, shape.head_dim = kHeadDim, shape.scale = 0.125f, shape.eps = 1e-6f;
+    shape.kv_heads = latent ? 0 : 2, shape.qk_norm = latent ? 0 : 1, shape.rope = latent ? 1 : 0;
+    if (latent) shape.rank = kRank, shape.plain_dim = shape.rope_key_dim = 32, shape.value_dim = 64;
     made.attention_norm = halves(kHidden, 1.0f), made.feed_forward_norm = halves(kHidden, 1.0f);
     made.query = matrix(kHeads * kHeadDim, kHidden), made.output = matrix(kHidden, kHeads * kHeadDim);
     made.query_norm = halves(kHeadDim, 1.0f), made.key_norm = halves(kHeadDim, 1.0f);
@@ -115,7 +118,10 @@ std::vector<std::uint16_t> decode(const Network& of, Isa isa, int workers, const
     call.tokens = tokens, call.logits = logits.data(), call.ids = ids.data(), call.times = times.data();
     call.numbers = token_numbers.data(), call.slots = token_slots.data(), call.positions = positions.data();
     call.weights = weights.data(), call.scores = scores.data(), call.selection_scores = selection.data();
-    step.run({first.data(), second.data(), kSlots, kLength}, call);
+    StepCache cache{{}, kSlots, kLength};
+    for (int l = 0; l < kLayers; ++l)
+      cache.layers.push_back({first.data() + l * (kValues / kLayers), second.data() + l * (kValues / kLayers)});
+    step.run(cache, call);
     all.insert(all.end(), logits.begin(), logits.end());
   }
   all.insert(all.end(), first.begin(), first.end());
@@ -129,8 +135,8 @@ void test_decode_steps(const std::vector<Isa>& isas, int rounds) {
   const auto pool = std::make_shared<Pool>(std::vector<int>{-1}, 20000);
   for (const Isa isa : isas)
     for (const Dtype dtype : {Dtype::bf16, Dtype::int8, Dtype::int4})
-      for (const int kind : {0, 1, 2}) {  // grouped queries; with shared experts; latent attention
-        const Network network(pool, isa, dtype, kind == 2, kind == 1);
+      for (const int kind : {0, 1, 2, 3}) {  // grouped queries; with shared experts; latent attention; both
+        const Network network(pool, isa, dtype, kind == 2, kind == 1, kind == 3);
         const std::string name = "precision " + std::to_string(int(dtype)) + " kind " + std::to_string(kind);
         const auto alone = decode(network, isa, 0, {1}), together = decode(network, isa, 0, {0, 1, 2});
         for (int row = 0; row < 4; ++row)

@@ -106,5 +106,10 @@ class Native:
 def both(
     family: str, slots: int, dense: str = "bf16", experts: str = "bf16", isa: str = "auto"
 ) -> tuple[Layerwise, Native]:
-    model = open_model(stock.saved(family).folder)
+    return both_of(open_model(stock.saved(family).folder), slots, dense, experts, isa)
+
+
+def both_of(
+    model: OpenModel, slots: int, dense: str = "bf16", experts: str = "bf16", isa: str = "auto"
+) -> tuple[Layerwise, Native]:
     return Layerwise(model, slots), Native(model, slots, dense, experts, isa)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import median
 
 import pytest
@@ -13,11 +14,13 @@ from moesaic.kernels.instruction_sets import REFERENCE, available
 native = pytest.mark.skipif(available() == (REFERENCE,), reason="no native kernels here")
 pytestmark = native
 if available() != (REFERENCE,):
-    from native_decoding import Native, both
+    from native_decoding import Native, both, both_of
 
     from moesaic.machines.real.native_step import Forced
     from moesaic.machines.real.real_machine import DecodedTokens
     from moesaic.machines.support import Executor, refusal
+    from moesaic.model_info.features import Feature, features_of
+    from moesaic.model_info.network import GroupedAttentionSpec
     from moesaic.models.open_model import open_model
 
 ISAS = [name for name in available() if name != REFERENCE]
@@ -58,6 +61,32 @@ def test_every_family_as_layer_by_layer(family: str, isa: str) -> None:
     for part in ("first", "second"):
         there, wanted = getattr(ours.cache, part).float(), getattr(expected.cache, part).float()
         assert float((there - wanted).norm() / wanted.norm()) < LARGEST
+
+
+def test_layers_whose_attention_and_rotation_differ() -> None:
+    """The second of three layers turns slower, over half of a head, and norms no heads."""
+    model = open_model(stock.saved("qwen3-moe").folder)
+    network = model.architecture.network
+    layer = network.layers[1]
+    assert isinstance(layer.attention, GroupedAttentionSpec)
+    rope = replace(layer.attention.rope, theta=50.0, dim=layer.attention.head_dim // 2)
+    other = replace(layer.attention, rope=rope, qk_norm=None, scale=0.3)
+    layers = (network.layers[0], replace(layer, attention=other), network.layers[2])
+    changed = replace(network, layers=layers)
+    assert refusal(Executor.CPU_STEP, changed) is None
+    assert {Feature.SEVERAL_ROPES, Feature.SEVERAL_ATTENTIONS} < features_of(changed).keys()
+    architecture = replace(model.architecture, network=changed)
+    expected, ours = both_of(model._replace(architecture=architecture), slots=2)
+    plain, _ = both_of(model, slots=2)
+    errors, differences = [], []
+    for token in range(40):
+        logits = expected.step([token, 5], [(0, 1), (1, 1)])
+        result = ours.step([token, 5], [0, 1], forced=expected.routing())
+        errors.append(error(result.logits, logits))
+        differences.append(error(plain.step([token, 5], [(0, 1), (1, 1)]), logits))
+    assert median(errors) < TYPICAL
+    assert max(errors) < LARGEST
+    assert median(differences) > LARGEST, "the change is one that shows"
 
 
 @pytest.mark.parametrize("family", ["qwen3-moe", "deepseek-v2"])

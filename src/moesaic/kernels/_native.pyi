@@ -220,9 +220,15 @@ class RowRunner:
     def attend(self, shape: AttentionShape, sequences: list[AttendedSequence]) -> None: ...
     def attention_bytes(self) -> int: ...
 
-class StepSizes:
-    hidden: int
-    vocabulary: int
+class StepRope:
+    dim: int
+    interleaved: bool
+    magnitude: float
+    frequencies: int
+
+    def __init__(self) -> None: ...
+
+class StepAttention:
     heads: int
     kv_heads: int
     head_dim: int
@@ -231,14 +237,18 @@ class StepSizes:
     plain_dim: int
     rope_key_dim: int
     value_dim: int
-    rope_dim: int
-    rope_interleaved: bool
-    rope_magnitude: float
+    rope: int
     qk_norm: int
     clip: float
     scale: float
     eps: float
-    latent_eps: float
+
+    def __init__(self) -> None: ...
+
+class StepSizes:
+    hidden: int
+    vocabulary: int
+    eps: float
     activation: int
     expert_width: int
     shared_width: int
@@ -253,6 +263,7 @@ class StepSizes:
     def __init__(self) -> None: ...
 
 class StepLayer:
+    attention: StepAttention
     attention_norm: int
     feed_forward_norm: int
     query: PackedMatrix
@@ -282,18 +293,23 @@ class StepNetwork:
     embedding: int
     norm: int
     head: PackedMatrix
-    frequencies: int
 
     def __init__(self) -> None: ...
     def add_layer(self, layer: StepLayer) -> None: ...
+    def add_rope(self, rope: StepRope) -> None: ...
 
-class StepCache:
+class StepLayerCache:
     first: int
     second: int
+
+    def __init__(self) -> None: ...
+
+class StepCache:
     slots: int
     length: int
 
     def __init__(self) -> None: ...
+    def add_layer(self, layer: StepLayerCache) -> None: ...
 
 class StepCall:
     tokens: int

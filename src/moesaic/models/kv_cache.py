@@ -114,6 +114,11 @@ class ContiguousCache:
         states = all(each.reaches(slot, length) for each in self._states.values())
         return not length or (windows and states)
 
+    def of(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """All slots of a layer that sees everything: [slots, max length, width] each."""
+        row = self._rows[layer]
+        return self.first[row], self.second[row]
+
     def states(self, layer: int) -> RecurrentBuffer:
         return self._states[layer]
 

@@ -73,7 +73,7 @@ class GroupedPromptStepAttention(GroupedStepAttention):
     ) -> torch.Tensor:
         inputs, cache = self._inputs, self._parts.cache
         heads, kv_heads, width = self._heads
-        keys, values = cache.first[number], cache.second[number]
+        keys, values = cache.of(number)
         self._parts.kernels["rotate_store"](
             (heads + 2 * kv_heads, inputs.tokens), width, qkv,
             *(0 if norm is None else norm for norm in norms), self._parts.turn_pairs,

@@ -72,7 +72,7 @@ class GroupedStepAttention:
     ) -> torch.Tensor:
         """What the heads of a layer mix; its tokens' keys and values are in the cache then."""
         inputs, cache = self._inputs, self._parts.cache
-        keys, values = cache.first[number], cache.second[number]
+        keys, values = cache.of(number)
         cached = CachedTokens(keys, values, inputs.slots, inputs.positions, active)
         return self._attention.launch(qkv, norms, cached)
 
@@ -142,7 +142,7 @@ class LatentStepAttention:
             for width in (self._spec.plain_dim, self._spec.rope_dim)
         )
         cache = self._parts.cache
-        self._attend(first, plain, turning, cache.first[0], cache.second[0])
+        self._attend(first, plain, turning, *cache.of(0))
 
     def _takes_one(self) -> bool:
         """Whether kernels do everything: of one new token, in a shape that they are cut for."""
@@ -154,7 +154,7 @@ class LatentStepAttention:
         inputs, cache, kernels = self._inputs, self._parts.cache, self._parts.kernels
         heads, spec, attend = self._heads, self._spec, self._attention
         query, compressed = self._projected(step, attention, norm)
-        latents, keys = cache.first[number], cache.second[number]
+        latents, keys = cache.of(number)
         slots, positions = inputs.slots, inputs.positions
         kernels["absorb_one"](
             (heads * (spec.rank // ABSORBED) + 1,), ONE_TOKENS_THREADS, query, compressed,
@@ -177,7 +177,7 @@ class LatentStepAttention:
             return self._launch_one(step, number, attention, norm)
         inputs, cache = self._inputs, self._parts.cache
         query, compressed = self._projected(step, attention, norm)
-        latents, keys = cache.first[number], cache.second[number]
+        latents, keys = cache.of(number)
         self._parts.kernels["turn_store"](
             (self._heads + 1, inputs.tokens), TURN_THREADS, query, compressed,
             attention.latent_norm.weight, self._parts.turn_pairs, inputs.slots, inputs.positions,

@@ -42,8 +42,11 @@ class NativeStep:
             pool, ISA_NUMBERS[store.kernel.isa], describe(decoder, store)
         )
         self._memory = _native.StepCache()
-        self._memory.first, self._memory.second = cache.first.data_ptr(), cache.second.data_ptr()
         self._memory.slots, self._memory.length = cache.slots, cache.max_length
+        for number in range(len(decoder.layers)):
+            layer = _native.StepLayerCache()
+            layer.first, layer.second = (part.data_ptr() for part in cache.of(number))
+            self._memory.add_layer(layer)
         self._layouts: dict[int, ResultLayout] = {}  # by number of tokens
         self._inputs = np.zeros((3, MAX_TOKENS), dtype=np.int64)
         self._call = _native.StepCall()  # of every step, made once

@@ -3,6 +3,8 @@ run, and why others are run layer by layer."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from moesaic.kernels import _native
@@ -15,6 +17,7 @@ from moesaic.model_info.network import (
     GroupedAttentionSpec,
     LatentAttentionSpec,
     NetworkSpec,
+    Rope,
 )
 from moesaic.models.decoder import Decoder, Layer
 from moesaic.models.feed_forward import DenseBlock, MoeBlock
@@ -54,26 +57,25 @@ def describe(decoder: Decoder, store: ExpertStore) -> _native.StepNetwork:
     network.router = router_config(routed.router, routed.experts)
     network.embedding = _address(decoder.embedding)
     network.norm = _address(decoder.norm.weight)
-    (frequencies,) = decoder.frequencies.values()
-    network.frequencies = frequencies.data_ptr()
     network.head = _matrix(decoder.output)
+    for rope, frequencies in decoder.frequencies.items():
+        network.add_rope(_rope(rope, frequencies))
+    ropes = decoder.architecture.network.ropes
     for layer in decoder.layers:
-        network.add_layer(_layer(layer, store))
+        network.add_layer(_layer(layer, ropes, store))
     return network
+
+
+def _rope(rope: Rope, frequencies: torch.Tensor) -> _native.StepRope:
+    to = _native.StepRope()
+    to.dim, to.interleaved, to.magnitude = rope.dim, rope.interleaved, rope.magnitude
+    to.frequencies = frequencies.data_ptr()
+    return to
 
 
 def _sizes(network: NetworkSpec, kernel: NativeKernel, dense: DenseRunner) -> _native.StepSizes:
     sizes = _native.StepSizes()
     sizes.hidden, sizes.vocabulary, sizes.eps = network.hidden, network.vocabulary, network.norm.eps
-    attention = network.layers[0].attention
-    if isinstance(attention, GroupedAttentionSpec):
-        _grouped_sizes(sizes, attention)
-    else:
-        assert isinstance(attention, LatentAttentionSpec), "one of two kinds, of every layer"
-        _latent_sizes(sizes, attention)
-    rope = attention.rope
-    sizes.rope_dim, sizes.rope_interleaved = rope.dim, rope.interleaved
-    sizes.rope_magnitude, sizes.scale = rope.magnitude, attention.scale
     for layer in network.layers:
         block = layer.feed_forward
         if isinstance(block, DenseSpec):
@@ -91,29 +93,35 @@ def _sizes(network: NetworkSpec, kernel: NativeKernel, dense: DenseRunner) -> _n
     return sizes
 
 
-def _grouped_sizes(sizes: _native.StepSizes, attention: GroupedAttentionSpec) -> None:
-    sizes.heads, sizes.kv_heads = attention.heads, attention.kv_heads
-    sizes.head_dim, sizes.clip = attention.head_dim, attention.clip or 0.0
-    if attention.qk_norm is not None:
-        sizes.qk_norm = _QK_NORM[attention.qk_norm.scope]
+def _grouped_shape(spec: GroupedAttentionSpec, ropes: Sequence[Rope]) -> _native.StepAttention:
+    shape = _native.StepAttention()
+    shape.heads, shape.kv_heads, shape.head_dim = spec.heads, spec.kv_heads, spec.head_dim
+    shape.rope, shape.scale, shape.clip = ropes.index(spec.rope), spec.scale, spec.clip or 0.0
+    if spec.qk_norm is not None:
+        shape.qk_norm, shape.eps = _QK_NORM[spec.qk_norm.scope], spec.qk_norm.eps
+    return shape
 
 
-def _latent_sizes(sizes: _native.StepSizes, attention: LatentAttentionSpec) -> None:
-    sizes.heads = sizes.kv_heads = attention.heads
-    sizes.head_dim = attention.plain_dim + attention.rope_dim
-    sizes.rank, sizes.query_rank = attention.rank, attention.query_rank or 0
-    sizes.plain_dim, sizes.rope_key_dim = attention.plain_dim, attention.rope_dim
-    sizes.value_dim, sizes.latent_eps = attention.value_dim, attention.norm_eps
+def _latent_shape(spec: LatentAttentionSpec, ropes: Sequence[Rope]) -> _native.StepAttention:
+    shape = _native.StepAttention()
+    shape.heads, shape.head_dim = spec.heads, spec.plain_dim + spec.rope_dim
+    shape.rank, shape.query_rank = spec.rank, spec.query_rank or 0
+    shape.plain_dim, shape.rope_key_dim = spec.plain_dim, spec.rope_dim
+    shape.value_dim, shape.eps = spec.value_dim, spec.norm_eps
+    shape.rope, shape.scale = ropes.index(spec.rope), spec.scale
+    return shape
 
 
-def _layer(layer: Layer, store: ExpertStore) -> _native.StepLayer:
+def _layer(layer: Layer, ropes: Sequence[Rope], store: ExpertStore) -> _native.StepLayer:
     to, block = _native.StepLayer(), layer.feed_forward
     to.attention_norm = _address(layer.attention_norm.weight)
     to.feed_forward_norm = _address(block.norm.weight)
     if isinstance(layer.attention, GroupedAttention):
+        to.attention = _grouped_shape(layer.attention.spec, ropes)
         _grouped(to, layer.attention)
     else:
         assert isinstance(layer.attention, LatentAttention), "one of two kinds"
+        to.attention = _latent_shape(layer.attention.spec, ropes)
         _latent(to, layer.attention)
     to.output = _matrix(layer.attention.output)
     to.output_bias = _address(layer.attention.output.bias)
