@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from moesaic.model_info.model_spec import LatentAttentionSizes
+from moesaic.model_info.network import GroupedAttentionSpec, LinearAttentionSpec
 from moesaic.models.architecture import Architecture
 from moesaic.models.synthetic_architecture import plain_architecture, synthetic_architecture
 from network_changes import with_attention, with_rope, with_router
@@ -19,10 +20,14 @@ FAMILIES = (
     "deepseek-v3",
     "glm-4.5-air",
 )
+# The second layer's attention turns slower and has another scale; a grouped one norms no heads.
+DIFFERING = ("qwen3-30b-a3b, layers differ", "deepseek-v2-lite, layers differ")
 LAYERS = {"deepseek-v3": 4}  # its first three have no routed experts
 
 
 def shrunk(name: str) -> Architecture:
+    if name in DIFFERING:
+        return _differing(shrunk(name.removesuffix(", layers differ")))
     whole = synthetic_architecture(name, LAYERS.get(name, 3))
     spec, latent = whole.spec, whole.spec.latent_attention
     small = replace(
@@ -40,3 +45,14 @@ def shrunk(name: str) -> Architecture:
     groups, top = (min(count, 4) for count in (whole.router.groups, whole.router.top_groups))
     grouped = with_router(plain_architecture(small), groups=groups, top_groups=min(top, groups))
     return with_attention(with_rope(grouped, dim=turning), scale=0.125)
+
+
+def _differing(architecture: Architecture) -> Architecture:
+    layers = list(architecture.network.layers)
+    attention = layers[1].attention
+    assert not isinstance(attention, LinearAttentionSpec), "a turning attention"
+    changed = replace(attention, rope=replace(attention.rope, theta=100.0), scale=0.2)
+    if isinstance(changed, GroupedAttentionSpec):
+        changed = replace(changed, rope=replace(changed.rope, dim=32), qk_norm=None)
+    layers[1] = replace(layers[1], attention=changed)
+    return replace(architecture, network=replace(architecture.network, layers=tuple(layers)))

@@ -72,7 +72,7 @@ def test_routers_choose_as_on_the_cpu(batch: int) -> None:
     policies = PolicySet.of(schedule="static-experts", cache="pinned", prefetch="none")
     architecture = small_architecture()
     spec = replace(architecture.spec, num_layers=1, moe_layers=(0,))
-    one_layer = replace(architecture, spec=spec)
+    one_layer = replace(architecture, spec=spec, network=architecture.network.first(1))
     scene = DecodingScene(one_layer, policies, "bf16", slots=8, batch=batch, own_routers=True)
     same = 0
     for token in range(20):

@@ -12,7 +12,7 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
-from graph_models import FAMILIES, shrunk
+from graph_models import DIFFERING, FAMILIES, shrunk
 from random_experts import filled_store
 
 from moesaic.core.layer_plan import LayerPlan
@@ -168,7 +168,7 @@ def test_a_long_conversation_decodes_as_layer_by_layer(name: str) -> None:
     close(runner)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*FAMILIES, *DIFFERING])
 def test_every_family_decodes_as_layer_by_layer(name: str) -> None:
     compare(name, "bf16", ("hybrid", "mrs", "impact"))
 
@@ -189,7 +189,7 @@ def test_every_system_and_precision_decodes_as_layer_by_layer(
 
 
 @pytest.mark.parametrize("dense", ["int8", "int4"])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*FAMILIES, *DIFFERING])
 def test_dense_weights_in_integers_decode_as_layer_by_layer(name: str, dense: str) -> None:
     compare(name, "int4", ("hybrid", "mrs", "impact"), dense)
 

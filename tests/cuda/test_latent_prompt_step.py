@@ -19,9 +19,9 @@ from graph_models import shrunk
 
 from cuda_on_host import COMPILER, compiled, launch
 from moesaic.kernels.gpu.prompt_attention import most_tiles, tiles_of
+from moesaic.machines.cuda.attention_parts import latent_defines
 from moesaic.machines.cuda.latent_buffers import LatentBuffers
 from moesaic.machines.cuda.prompt_step import LatentPromptStepAttention
-from moesaic.machines.cuda.step_parts import latent_defines
 from moesaic.models.architecture import Architecture
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.latent_attention import LatentAttention
@@ -88,12 +88,15 @@ class OneLayer:
         for part in shared.of(2 * ROWS):
             part.fill_(float("nan"))  # what another step has left
         parts: Any = SimpleNamespace(
-            decoder=self.decoder, cache=self.cache, turn_pairs=self._turns(),
-            latent_prompts=shared.of, kernels={"turn_store": self._kernel()},
+            decoder=self.decoder, cache=self.cache,
+            attentions={self.attention.spec: SimpleNamespace(
+                first=0, turn_pairs=self._turns(), latent_prompts=shared.of,
+                kernels={"turn_store": self._kernel()},
+            )},
         )  # fmt: skip
         pieces: Any = SimpleNamespace(tiles=tiles)
         step: Any = self
-        launched = LatentPromptStepAttention(parts, inputs, pieces)
+        launched = LatentPromptStepAttention(parts, inputs, self.attention.spec, pieces)
         launched.launch(step, 0, self.attention, torch.zeros(0))
         return self.added
 
@@ -109,7 +112,9 @@ class OneLayer:
 
     def _kernel(self) -> Any:
         """The kernel's own source, on the CPU."""
-        library = compiled("latent", latent_defines(self.decoder), ["turn_store"], self.folder)
+        library = compiled(
+            "latent", latent_defines(self.attention.spec), ["turn_store"], self.folder
+        )
 
         def run(grid: tuple[int, int], threads: int, *arguments: Any, early: bool) -> None:
             assert early

@@ -13,7 +13,11 @@ import torch
 from torch.nn import functional
 
 from moesaic.kernels.gpu.driver import wait_value, write_value
-from moesaic.machines.cuda.step_attention import GroupedStepAttention, LatentStepAttention
+from moesaic.machines.cuda.step_attention import (
+    GroupedStepAttention,
+    LatentStepAttention,
+    step_attention,
+)
 from moesaic.machines.cuda.step_ending import Ending
 from moesaic.machines.cuda.step_forecasts import StepForecasts
 from moesaic.machines.cuda.step_inputs import StepInputs
@@ -21,10 +25,9 @@ from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.machines.cuda.step_sampling import StepSampling
 from moesaic.machines.real.routing_adapter import ranked_experts
 from moesaic.machines.real.row_sampling import RowSampling
+from moesaic.model_info.network import AttentionSpec
 from moesaic.models.decoder import Layer
 from moesaic.models.feed_forward import DenseBlock, MoeBlock
-from moesaic.models.grouped_attention import GroupedAttention
-from moesaic.models.latent_attention import LatentAttention
 from moesaic.models.linear import Linear
 
 _THREADS = 256  # of most kernels' blocks
@@ -53,7 +56,7 @@ class DecodeStep:
         self._table = torch.zeros(self.table_shape.words, dtype=torch.int64, device="cuda")
         self.stream = torch.zeros(tokens, spec.hidden_size, dtype=torch.bfloat16, device="cuda")
         self._x = torch.zeros_like(self.stream)
-        self._attention = self._make_attention()
+        self._attentions = {spec: self._attention(spec) for spec in parts.attentions}
         self._router_logits = torch.zeros(spec.num_experts, device="cuda")
         self._ended = torch.zeros(1, dtype=torch.int32, device="cuda")
         # Hidden states of many tokens travel while the layer is planned, and sums as bf16.
@@ -69,9 +72,8 @@ class DecodeStep:
         self.host_tokens = torch.zeros(rows, dtype=torch.int64, pin_memory=True)
         self._sampling: StepSampling | None = None  # made when a step is to sample
 
-    def _make_attention(self) -> GroupedStepAttention | LatentStepAttention:
-        latent = self._decoder.architecture.spec.latent_attention is not None
-        return (LatentStepAttention if latent else GroupedStepAttention)(self._parts, self.inputs)
+    def _attention(self, spec: AttentionSpec) -> GroupedStepAttention | LatentStepAttention:
+        return step_attention(self._parts, self.inputs, spec)
 
     @property
     def forecasts(self) -> int:
@@ -84,7 +86,8 @@ class DecodeStep:
             self._sampling = self._parts.sampling(len(self.host_tokens))
             self._sampling.launch(torch.zeros_like(self.host_logits[:1], device="cuda"))
         self._experts.prepare()
-        self._attention.prepare()
+        for attention in self._attentions.values():
+            attention.prepare()
         if self._forecasts is not None:
             self._forecasts.prepare()
         torch.cuda.synchronize()
@@ -148,13 +151,9 @@ class DecodeStep:
         self._experts.launch(self._table, x)
 
     def _attend(self, number: int, layer: Layer) -> None:
-        attention, norm = layer.attention, layer.attention_norm.weight
-        if isinstance(self._attention, GroupedStepAttention):
-            assert isinstance(attention, GroupedAttention), "one kind of attention in a model"
-            self._attention.launch(self, number, attention, norm)
-        else:
-            assert isinstance(attention, LatentAttention), "one kind of attention in a model"
-            self._attention.launch(self, number, attention, norm)
+        spec = self._decoder.architecture.network.layers[number].attention
+        norm = layer.attention_norm.weight
+        self._attentions[spec].launch(self, number, layer.attention, norm)
 
     def fetch(
         self, pinned: torch.Tensor, copy: torch.Tensor, times: tuple[int, int] = (0, 0),
@@ -184,7 +183,7 @@ class DecodeStep:
         else:
             weight, bias = linear.weight, 0 if linear.bias is None else linear.bias
             grid = (-(-len(weight) // _WARPS),)
-            self._kernels["add_product"](
+            self._parts.add_product[attended.shape[1]](
                 grid, _THREADS, attended, weight, bias, self.stream, early=True
             )  # fmt: skip
 
@@ -192,7 +191,7 @@ class DecodeStep:
         """Whether one kernel multiplies and adds."""
         if linear.packed is not None:
             return self._parts.dense.adds(linear)
-        return "add_product" in self._kernels
+        return linear.weight.shape[1] in self._parts.add_product
 
     def normed(self, weight: torch.Tensor) -> torch.Tensor:
         addend: torch.Tensor | int = 0 if self._pending is None else self._pending

@@ -3,7 +3,7 @@ decode step: norms in front of projections and head, the residual stream behind 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
@@ -27,16 +27,20 @@ _OUTPUTS = 2  # of a warp, where there are fewer
 class DenseProducts:
     """Kernels for the precisions of a decoder's matrices, compiled when it is made."""
 
-    def __init__(self, decoder: Decoder, attended: int) -> None:
+    def __init__(self, decoder: Decoder, attended: Sequence[int]) -> None:
+        """`attended`: how many values attention's output projections multiply."""
         network = decoder.architecture.network
         sizes: dict[str, int | float] = {"HIDDEN": network.hidden, "NORM_EPS": network.norm.eps}
         self._kernels: dict[str, Mapping[str, Function]] = {}
+        self._adds: dict[tuple[str, int], Function] = {}
         for dtype in sorted(_dtypes(decoder)):
-            names, defines = ["normed_product", "normed_head"], dict(sizes)
-            if staged(dtype, attended) <= MOST_SHARED:
-                names.append("add_product")
-                defines["ATTENDED"] = attended
-            module = load_module("dense", {**defines, "BITS": FORMATS[dtype].bits})
+            plain = sizes | {"BITS": FORMATS[dtype].bits}
+            fitting = [width for width in attended if staged(dtype, width) <= MOST_SHARED]
+            modules = [load_module("dense", plain | {"ATTENDED": width}) for width in fitting]
+            for width, module in zip(fitting, modules, strict=True):
+                self._adds[dtype, width] = module.function("add_product")
+            module = modules[0] if modules else load_module("dense", plain)
+            names = ("normed_product", "normed_head")
             self._kernels[dtype] = {name: module.function(name) for name in names}
         for dtype in sorted(self._kernels.keys() | _network_dtypes(decoder)):
             dense.prepare(dtype)
@@ -57,12 +61,13 @@ class DenseProducts:
 
     def adds(self, linear: Linear) -> bool:
         """Whether `add` can: a block's shared memory holds its inputs."""
-        return "add_product" in self._kernels[quantized(linear).dtype]
+        weight = quantized(linear)
+        return (weight.dtype, weight.inputs) in self._adds
 
     def add(self, stream: torch.Tensor, attended: torch.Tensor, linear: Linear) -> None:
         """stream += attended @ weight.T + bias."""
         weight = quantized(linear)
-        self._kernels[weight.dtype]["add_product"](
+        self._adds[weight.dtype, weight.inputs](
             (-(-weight.outputs // dense.WARPS),), dense.THREADS, attended, weight.codes,
             weight.scales, _address(linear.bias), stream, early=True,
         )  # fmt: skip

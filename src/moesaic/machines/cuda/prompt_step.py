@@ -20,6 +20,11 @@ from moesaic.machines.cuda.step_attention import (
 from moesaic.machines.cuda.step_inputs import StepInputs
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.machines.real.real_machine import PromptTokens
+from moesaic.model_info.network import (
+    AttentionSpec,
+    GroupedAttentionSpec,
+    LatentAttentionSpec,
+)
 from moesaic.models.latent_attention import LatentAttention
 
 _TILE = 4  # words
@@ -57,9 +62,11 @@ class Pieces:
 
 
 class GroupedPromptStepAttention(GroupedStepAttention):
-    def __init__(self, parts: StepParts, inputs: StepInputs, pieces: Pieces) -> None:
+    def __init__(
+        self, parts: StepParts, inputs: StepInputs, spec: GroupedAttentionSpec, pieces: Pieces
+    ) -> None:
         self._pieces = pieces
-        super().__init__(parts, inputs)
+        super().__init__(parts, inputs, spec)
 
     def _make_kernel(self) -> None:
         heads, kv_heads, width = self._heads
@@ -74,9 +81,9 @@ class GroupedPromptStepAttention(GroupedStepAttention):
         inputs, cache = self._inputs, self._parts.cache
         heads, kv_heads, width = self._heads
         keys, values = cache.of(number)
-        self._parts.kernels["rotate_store"](
+        self._own.kernels["rotate_store"](
             (heads + 2 * kv_heads, inputs.tokens), width, qkv,
-            *(0 if norm is None else norm for norm in norms), self._parts.turn_pairs,
+            *(0 if norm is None else norm for norm in norms), self._own.turn_pairs,
             inputs.slots, inputs.positions, active, self._queries, keys, values, cache.max_length,
             early=True,
         )  # fmt: skip
@@ -87,13 +94,15 @@ class LatentPromptStepAttention(LatentStepAttention):
     """Queries and results lie head by head: as the products around attention, one for every head,
     make and read them."""
 
-    def __init__(self, parts: StepParts, inputs: StepInputs, pieces: Pieces) -> None:
+    def __init__(
+        self, parts: StepParts, inputs: StepInputs, spec: LatentAttentionSpec, pieces: Pieces
+    ) -> None:
         self._pieces = pieces
-        super().__init__(parts, inputs)
+        super().__init__(parts, inputs, spec)
 
     def _make_kernel(self) -> None:
         self._prompt_attention = LatentPromptAttention(*self._sizes)
-        self._queries, self._mixed = self._parts.latent_prompts(self._inputs.tokens)
+        self._queries, self._mixed = self._own.latent_prompts(self._inputs.tokens)
 
     def _attend(
         self, attention: LatentAttention, plain: torch.Tensor, turning: torch.Tensor,
@@ -125,10 +134,11 @@ class PromptStep(DecodeStep):
         self.inputs.write(tokens.numbers, slots, positions, counts)
         self.pieces.write(tokens)
 
-    def _make_attention(self) -> GroupedStepAttention | LatentStepAttention:
-        latent = self._decoder.architecture.spec.latent_attention is not None
-        kind = LatentPromptStepAttention if latent else GroupedPromptStepAttention
-        return kind(self._parts, self.inputs, self.pieces)
+    def _attention(self, spec: AttentionSpec) -> GroupedStepAttention | LatentStepAttention:
+        if isinstance(spec, GroupedAttentionSpec):
+            return GroupedPromptStepAttention(self._parts, self.inputs, spec, self.pieces)
+        assert isinstance(spec, LatentAttentionSpec), "what graphs compute"
+        return LatentPromptStepAttention(self._parts, self.inputs, spec, self.pieces)
 
     def _fetch_inputs(self) -> None:
         super()._fetch_inputs()

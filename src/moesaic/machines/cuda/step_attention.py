@@ -8,15 +8,20 @@ import torch
 
 from moesaic.kernels.gpu.attention import CachedTokens, DecodeAttention, HeadShape
 from moesaic.kernels.gpu.latent_attention import LatentDecodeAttention
-from moesaic.machines.cuda.one_matrix import is_one_matrix, one_matrix
-from moesaic.machines.cuda.step_parts import (
+from moesaic.machines.cuda.attention_parts import (
     ABSORBED,
     EXPANDED,
     ONE_TOKENS_THREADS,
     TURN_THREADS,
-    StepParts,
 )
-from moesaic.model_info.network import GroupedAttentionSpec, LatentAttentionSpec
+from moesaic.machines.cuda.one_matrix import is_one_matrix, one_matrix
+from moesaic.machines.cuda.step_parts import StepParts
+from moesaic.model_info.network import (
+    AttentionSpec,
+    GroupedAttentionSpec,
+    LatentAttentionSpec,
+)
+from moesaic.models.attention import Attention
 from moesaic.models.grouped_attention import GroupedAttention
 from moesaic.models.latent_attention import LatentAttention
 
@@ -28,14 +33,12 @@ Norms = tuple[torch.Tensor | None, torch.Tensor | None]
 
 
 class GroupedStepAttention:
-    """Norm, projections, rotation, cache and attention of grouped-query layers."""
+    """Norm, projections, rotation, cache and attention of the layers with a grouped attention."""
 
-    def __init__(self, parts: StepParts, inputs: StepInputs) -> None:
-        self._parts, self._inputs = parts, inputs
-        spec = parts.decoder.architecture.network.layers[0].attention
-        assert isinstance(spec, GroupedAttentionSpec), "one kind of attention in a model"
+    def __init__(self, parts: StepParts, inputs: StepInputs, spec: GroupedAttentionSpec) -> None:
+        self._parts, self._inputs, self._spec = parts, inputs, spec
+        self._own = parts.attentions[spec]
         assert not spec.rope.interleaved, "halves of a head are turned"
-        self._spec = spec
         self._nobody = torch.zeros_like(inputs.active)  # kernels read it before they wait
         self._make_kernel()
 
@@ -44,7 +47,7 @@ class GroupedStepAttention:
         eps = 0.0 if spec.qk_norm is None else spec.qk_norm.eps  # read with norms only
         shape = HeadShape(*self._heads, spec.rope.dim, eps, spec.scale)
         self._attention = DecodeAttention(
-            self._inputs.tokens, shape, parts.cache.max_length, parts.turn_pairs
+            self._inputs.tokens, shape, parts.cache.max_length, self._own.turn_pairs
         )
 
     @property
@@ -58,14 +61,10 @@ class GroupedStepAttention:
         qkv = torch.zeros(
             self._inputs.tokens, (heads + 2 * kv_heads) * width, dtype=torch.bfloat16, device="cuda"
         )
-        norms = self._norms(self._first)
-        self._attend(0, qkv, norms, self._nobody)
-
-    @property
-    def _first(self) -> GroupedAttention:
-        first = self._parts.decoder.layers[0].attention
-        assert isinstance(first, GroupedAttention), "one kind of attention in a model"
-        return first
+        number = self._own.first
+        first = self._parts.decoder.layers[number].attention
+        assert isinstance(first, GroupedAttention), "as the network says"
+        self._attend(number, qkv, self._norms(first), self._nobody)
 
     def _attend(
         self, number: int, qkv: torch.Tensor, norms: Norms, active: torch.Tensor
@@ -77,8 +76,9 @@ class GroupedStepAttention:
         return self._attention.launch(qkv, norms, cached)
 
     def launch(
-        self, step: DecodeStep, number: int, attention: GroupedAttention, norm: torch.Tensor
+        self, step: DecodeStep, number: int, attention: Attention, norm: torch.Tensor
     ) -> None:
+        assert isinstance(attention, GroupedAttention), "as the network says"
         qkv = self._projected(step, attention, norm)
         mixed = self._attend(number, qkv, self._norms(attention), self._inputs.active)
         step.add_product(attention.output, mixed)
@@ -110,11 +110,9 @@ class LatentStepAttention:
     """The same of latent layers. Of one token, kernels multiply with the expansions of keys and
     values; of more, PyTorch."""
 
-    def __init__(self, parts: StepParts, inputs: StepInputs) -> None:
+    def __init__(self, parts: StepParts, inputs: StepInputs, spec: LatentAttentionSpec) -> None:
         self._parts, self._inputs = parts, inputs
-        spec = parts.decoder.architecture.network.layers[0].attention
-        assert isinstance(spec, LatentAttentionSpec), "one kind of attention in a model"
-        self._heads, self._spec = spec.heads, spec
+        self._heads, self._spec, self._own = spec.heads, spec, parts.attentions[spec]
         width = spec.rope_dim
         place = {"dtype": torch.bfloat16, "device": inputs.positions.device}
         self._turned = torch.zeros(inputs.tokens, self._heads, width, **place)
@@ -133,8 +131,9 @@ class LatentStepAttention:
 
     def prepare(self) -> None:
         """Compile the kernels: over the first positions, to buffers that are written anew."""
-        first = self._parts.decoder.layers[0].attention
-        assert isinstance(first, LatentAttention), "one kind of attention in a model"
+        number = self._own.first
+        first = self._parts.decoder.layers[number].attention
+        assert isinstance(first, LatentAttention), "as the network says"
         plain, turning = (
             torch.zeros(
                 self._inputs.tokens, self._heads, width, dtype=torch.bfloat16, device="cuda"
@@ -142,23 +141,23 @@ class LatentStepAttention:
             for width in (self._spec.plain_dim, self._spec.rope_dim)
         )
         cache = self._parts.cache
-        self._attend(first, plain, turning, *cache.of(0))
+        self._attend(first, plain, turning, *cache.of(number))
 
     def _takes_one(self) -> bool:
         """Whether kernels do everything: of one new token, in a shape that they are cut for."""
-        return self._inputs.tokens == 1 and "absorb_one" in self._parts.kernels
+        return self._inputs.tokens == 1 and "absorb_one" in self._own.kernels
 
     def _launch_one(
         self, step: DecodeStep, number: int, attention: LatentAttention, norm: torch.Tensor
     ) -> None:
-        inputs, cache, kernels = self._inputs, self._parts.cache, self._parts.kernels
+        inputs, cache, kernels = self._inputs, self._parts.cache, self._own.kernels
         heads, spec, attend = self._heads, self._spec, self._attention
         query, compressed = self._projected(step, attention, norm)
         latents, keys = cache.of(number)
         slots, positions = inputs.slots, inputs.positions
         kernels["absorb_one"](
             (heads * (spec.rank // ABSORBED) + 1,), ONE_TOKENS_THREADS, query, compressed,
-            attention.latent_norm.weight, self._parts.turn_pairs, slots, positions, inputs.active,
+            attention.latent_norm.weight, self._own.turn_pairs, slots, positions, inputs.active,
             attention.expand, self._absorbed, self._turned, latents, keys, cache.max_length,
             early=True,
         )  # fmt: skip
@@ -171,16 +170,17 @@ class LatentStepAttention:
         step.add_product(attention.output, self._values)
 
     def launch(
-        self, step: DecodeStep, number: int, attention: LatentAttention, norm: torch.Tensor
+        self, step: DecodeStep, number: int, attention: Attention, norm: torch.Tensor
     ) -> None:
+        assert isinstance(attention, LatentAttention), "as the network says"
         if self._takes_one():
             return self._launch_one(step, number, attention, norm)
         inputs, cache = self._inputs, self._parts.cache
         query, compressed = self._projected(step, attention, norm)
         latents, keys = cache.of(number)
-        self._parts.kernels["turn_store"](
+        self._own.kernels["turn_store"](
             (self._heads + 1, inputs.tokens), TURN_THREADS, query, compressed,
-            attention.latent_norm.weight, self._parts.turn_pairs, inputs.slots, inputs.positions,
+            attention.latent_norm.weight, self._own.turn_pairs, inputs.slots, inputs.positions,
             inputs.active, self._turned, latents, keys, cache.max_length, early=True,
         )  # fmt: skip
         plain = query.unflatten(-1, (self._heads, -1))[..., : self._spec.plain_dim]
@@ -212,3 +212,13 @@ class LatentStepAttention:
         slots, positions = self._inputs.slots, self._inputs.positions
         mixed = self._attention.launch(queries, turning, latents, keys, slots, positions)
         return torch.einsum("thr,hdr->thd", mixed, value_part)
+
+
+def step_attention(
+    parts: StepParts, inputs: StepInputs, spec: AttentionSpec
+) -> GroupedStepAttention | LatentStepAttention:
+    """For the layers with this attention."""
+    if isinstance(spec, GroupedAttentionSpec):
+        return GroupedStepAttention(parts, inputs, spec)
+    assert isinstance(spec, LatentAttentionSpec), "what graphs compute"
+    return LatentStepAttention(parts, inputs, spec)

@@ -14,26 +14,22 @@ from moesaic.kernels.gpu.experts import GpuExperts
 from moesaic.kernels.gpu.modules import load_module
 from moesaic.kernels.gpu.sampling import TokenSampling
 from moesaic.machines.accelerators import LARGEST_BATCH
+from moesaic.machines.cuda.attention_parts import AttentionParts, Defines, grouped_defines
 from moesaic.machines.cuda.dense_products import MOST_SHARED, DenseProducts
-from moesaic.machines.cuda.latent_buffers import LatentBuffers
 from moesaic.machines.cuda.mailbox import Mailbox
 from moesaic.machines.cuda.shared_products import SharedProducts
 from moesaic.machines.cuda.stamps import Stamps
 from moesaic.machines.cuda.step_forecasts import StepForecasts
 from moesaic.machines.cuda.step_sampling import StepSampling
-from moesaic.model_info.network import AttentionSpec, GroupedAttentionSpec, LatentAttentionSpec
+from moesaic.model_info.network import AttentionSpec
 from moesaic.models.decoder import Decoder
 from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.rope import rotation
 
 _KERNELS = (
     "fetch", "add_norm", "combine", "route", "normed_product", "route_one", "stamp",
     "forecast", "await_start", "leave_stamps",
 )  # fmt: skip
-TURN_THREADS = 128  # of `turn_store`
-ONE_TOKENS_THREADS = 256  # of `absorb_one` and `expand_one`
-ABSORBED, EXPANDED = 64, 16  # values that a block of each computes
 
 
 class Replayed(NamedTuple):
@@ -70,25 +66,25 @@ class StepParts:
         self.stamps = Stamps(spec.num_moe_layers, on=stamped)
         self._gates, self._side = gates, torch.cuda.Stream()
         self.copies = torch.cuda.Stream()  # branch on which hidden states travel
-        positions = torch.arange(cache.max_length, device="cuda")
-        ((rope, inverse),) = decoder.frequencies.items()
-        turns = rotation(rope, inverse, positions)
-        self.turn_pairs = torch.cat((turns.cos, turns.sin), dim=1).contiguous()
         if buffers is not None and len(buffers[0]) < shape.tokens * shape.top_k:
             buffers = None
         self._whole = self._experts(shape.tokens, buffers)
-        self._latent: LatentBuffers | None = None  # until a prompt comes
-        module = load_module("network", self._defines())
-        names = list(_KERNELS)
-        names += ["rotate_store"] * (spec.latent_attention is None)
-        names += ["add_product"] * ("ATTENDED" in self._defines())
-        self.kernels: dict[str, Function] = {name: module.function(name) for name in names}
-        if spec.latent_attention is not None:
-            macros = latent_defines(decoder)
-            latent = load_module("latent", macros)
-            for name in ("turn_store", *("absorb_one", "expand_one") * ("VALUE_WIDTH" in macros)):
-                self.kernels[name] = latent.function(name)
-        self.dense = DenseProducts(decoder, self._attended)
+        # Of every kind of attention in the network; kernels of none of them are the first one's.
+        kinds = tuple(dict.fromkeys(layer.attention for layer in architecture.network.layers))
+        defines = {kind: self._defines(kind) for kind in kinds}
+        module = load_module("network", defines[kinds[0]])
+        self.kernels: dict[str, Function] = {name: module.function(name) for name in _KERNELS}
+        self.attentions = {
+            kind: AttentionParts(decoder, kind, macros, shape.tokens, cache.max_length)
+            for kind, macros in defines.items()
+        }
+        # By the values that attention's output projection multiplies.
+        self.add_product: dict[int, Function] = {
+            kind.mixed_width: load_module("network", macros).function("add_product")
+            for kind, macros in defines.items()
+            if "ATTENDED" in macros
+        }
+        self.dense = DenseProducts(decoder, sorted({kind.mixed_width for kind in kinds}))
         self.shared = SharedProducts(decoder)
         self.best = BestTokens(LARGEST_BATCH)
 
@@ -98,15 +94,6 @@ class StepParts:
         if tokens == self.mailbox.shape.tokens:
             return whole
         return self._experts(tokens, (whole.inner, whole.parts))
-
-    def latent_prompts(self, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Queries and results of a prompt's latent attention; all steps share them."""
-        if self._latent is None:
-            spec = self.decoder.architecture.spec
-            assert spec.latent_attention is not None, "a model with latent attention"
-            rank = spec.latent_attention.kv_lora_rank
-            self._latent = LatentBuffers(self.mailbox.shape.tokens, spec.num_heads, rank)
-        return self._latent.of(tokens)
 
     def forecasts(self, tokens: int, active: torch.Tensor) -> StepForecasts | None:
         """Where somebody asks for them, and the step is not too long to look ahead."""
@@ -137,11 +124,10 @@ class StepParts:
             shape.experts, buffers=buffers,
         )  # fmt: skip
 
-    def _defines(self) -> dict[str, int | float]:
+    def _defines(self, attention: AttentionSpec) -> Defines:
         architecture = self.decoder.architecture
         spec, rule = architecture.spec, architecture.router
-        attention = self._attention
-        defines = {
+        defines: Defines = {
             "HIDDEN": spec.hidden_size, "NORM_EPS": architecture.network.norm.eps,
             "TOP_K": spec.top_k,
             "EXPERTS": spec.num_experts, "RANKS": self.mailbox.shape.ranks,
@@ -149,35 +135,6 @@ class StepParts:
             "NORMALIZED": int(rule.normalized), "FACTOR": rule.factor,
             "ROUND_WEIGHTS": int(rule.round_weights),
         }  # fmt: skip
-        if self._attended <= MOST_SHARED:
-            defines["ATTENDED"] = self._attended
-        if isinstance(attention, GroupedAttentionSpec):
-            defines |= {
-                "HEADS": attention.heads, "KV_HEADS": attention.kv_heads,
-                "HEAD_DIM": attention.head_dim, "ROPE_DIM": attention.rope.dim,
-            }  # fmt: skip
-        return defines
-
-    @property
-    def _attended(self) -> int:
-        """Values that attention's output projection multiplies."""
-        return self._attention.mixed_width
-
-    @property
-    def _attention(self) -> AttentionSpec:
-        """Of every layer."""
-        return self.decoder.architecture.network.layers[0].attention
-
-
-def latent_defines(decoder: Decoder) -> dict[str, int | float]:
-    """Macros of `source/latent.cu`."""
-    latent = decoder.architecture.network.layers[0].attention
-    assert isinstance(latent, LatentAttentionSpec), "one kind of attention in a model"
-    defines = {
-        "HEADS": latent.heads, "RANK": latent.rank, "ROPE_DIM": latent.rope_dim,
-        "HEAD_WIDTH": latent.plain_dim + latent.rope_dim,
-        "LATENT_EPS": latent.norm_eps, "INTERLEAVED": int(latent.rope.interleaved),
-    }  # fmt: skip
-    if latent.rank % ABSORBED == 0 and latent.value_dim % EXPANDED == 0:
-        defines["VALUE_WIDTH"] = latent.value_dim
-    return defines
+        if attention.mixed_width <= MOST_SHARED:
+            defines["ATTENDED"] = attention.mixed_width
+        return defines | grouped_defines(attention)
