@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from moesaic.cli.study import reproduce_tables, reproduce_trimoe, reproduce_trimoe_pictures
+from moesaic.cli.study import (
+    reproduce_tables,
+    reproduce_trimoe,
+    reproduce_trimoe_pictures,
+    trimoe_lines,
+)
 from moesaic.cli.study.routing_label import named, titled
 from moesaic.reproductions.row import Row
 
@@ -68,7 +73,7 @@ def test_pictures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         row(f"fig7/{model}/128@own-share"),
         row("fig8/chat/+cpu@own-share"),
         *(row(f"fig9/{what}/2/trimoe@{rule}") for what in ("ndp", "cpu")
-          for rule in reproduce_trimoe.RULES),
+          for rule in trimoe_lines.RULES),
         row("table3/trimoe/gpu/busy@own-share"),
         row("sensitivity/a/trimoe"),
     ]  # fmt: skip

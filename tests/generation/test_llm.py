@@ -18,7 +18,8 @@ import stock
 from chat_models import talking
 from moesaic import LLM, SamplingParams
 from moesaic.core.errors import BadConfig, ImpossibleSetting, UnknownName
-from moesaic.engine.batcher import Batcher, Update
+from moesaic.engine.batcher import Batcher
+from moesaic.engine.request import Update
 from stock_text import stock_logits
 
 KINDS = list(small_tokenizers.KINDS)

@@ -13,8 +13,8 @@ import pytest
 import torch
 from sampling_machine import BROKEN, Machine, request
 
-from moesaic.engine.batcher import Batcher, Update
-from moesaic.engine.request import Request
+from moesaic.engine.batcher import Batcher
+from moesaic.engine.request import Request, Update
 from moesaic.engine.runner import SequenceInput
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams

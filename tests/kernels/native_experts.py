@@ -14,7 +14,8 @@ from moesaic.model_info.expert_shape import ExpertShape
 pytest.importorskip("moesaic.kernels._native", reason="the native kernels were not built")
 
 from moesaic.kernels import _native
-from moesaic.kernels.native import DTYPES, FLOAT_TYPES, NativeKernel
+from moesaic.kernels.native import NativeKernel
+from moesaic.kernels.native_format import DTYPES, FLOAT_TYPES
 
 torch.set_num_threads(1)
 ISAS = [name for name in available() if name != REFERENCE]

@@ -10,7 +10,7 @@ from expected_experts import expected_expert
 from native_experts import Way, every_kernel, normal, packed, random_expert
 
 from moesaic.kernels.base import Blocks
-from moesaic.kernels.native import ACTIVATIONS
+from moesaic.kernels.native_format import ACTIVATIONS
 from moesaic.model_info.expert_shape import ExpertShape
 
 TOKENS = [1, 2, 3, 5, 8, 15, 16, 17, 31, 33, 64, 255, 257, 300]

@@ -24,8 +24,8 @@ from native_experts import WAYS, bytes_at, packed, random_expert, random_layer
 
 from moesaic.kernels import _native
 from moesaic.kernels.instruction_sets import ISA_NUMBERS
-from moesaic.kernels.native import DTYPES
 from moesaic.kernels.native_executor import NativeExecutor
+from moesaic.kernels.native_format import DTYPES
 from moesaic.model_info.expert_shape import ExpertShape
 
 pytestmark = pytest.mark.skipif(not WAYS, reason="this CPU has no instructions for the kernels")

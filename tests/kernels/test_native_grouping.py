@@ -21,8 +21,8 @@ from native_experts import (
 
 from moesaic.core.numa import Node
 from moesaic.kernels.base import Blocks
-from moesaic.kernels.native import DTYPES
 from moesaic.kernels.native_executor import NativeExecutor
+from moesaic.kernels.native_format import DTYPES
 from moesaic.model_info.expert_shape import ExpertShape
 
 SHAPE = ExpertShape(40, 24)

@@ -18,7 +18,8 @@ from native_experts import (
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.kernels import _native
 from moesaic.kernels.base import ExpertWeights
-from moesaic.kernels.native import DTYPES, NativeKernel
+from moesaic.kernels.native import NativeKernel
+from moesaic.kernels.native_format import DTYPES
 from moesaic.kernels.quantize import dequantize, pack_codes, quantize
 from moesaic.model_info.expert_block import FORMATS, block_bytes, strips_bytes
 from moesaic.model_info.expert_shape import ExpertShape

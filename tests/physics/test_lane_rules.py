@@ -7,7 +7,8 @@ import pytest
 from moesaic.core.report import Timeline
 from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Lane, Task
-from moesaic.machines.sim.resources import PriorityResource, Resource, SharingLane
+from moesaic.machines.sim.resources import PriorityResource, Resource
+from moesaic.machines.sim.sharing_lane import SharingLane
 
 
 def _lanes(*names: str) -> tuple[Clock, list[Lane]]:

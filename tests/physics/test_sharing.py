@@ -14,7 +14,8 @@ from moesaic.lab.simulate.simulation import simulate
 from moesaic.lab.simulate.workload import choose_workload
 from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Task
-from moesaic.machines.sim.resources import PriorityResource, Resource, SharingLane
+from moesaic.machines.sim.resources import PriorityResource, Resource
+from moesaic.machines.sim.sharing_lane import SharingLane
 
 
 def lanes(*shares: float) -> tuple[Clock, list[SharingLane], Timeline]:

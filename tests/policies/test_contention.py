@@ -24,7 +24,8 @@ from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Task
 from moesaic.machines.sim.physics import Physics
-from moesaic.machines.sim.resources import WHOLE, PriorityResource, SharingLane
+from moesaic.machines.sim.resources import WHOLE, PriorityResource
+from moesaic.machines.sim.sharing_lane import SharingLane
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.belief import warm_up
 from moesaic.policies.brain import contention

@@ -16,7 +16,7 @@ from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING
 
 from moesaic.core.errors import BadPlugin, MoesaicError
-from moesaic.core.registry import Registering, registering
+from moesaic.core.registering import Registering, registering
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint

@@ -6,46 +6,18 @@ its choices, their descriptions and their parameters from here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
 from moesaic.core.errors import BadPolicy, UnknownName
 from moesaic.core.parameter import Parameter
+from moesaic.core.plugins import load_installed
+from moesaic.core.registering import registering_now
 
 T = TypeVar("T")
 OURS = "moesaic"  # the origin of what comes with the package
-
-
-@dataclass(slots=True)
-class Registering:
-    """The plugin that is being imported: `plugin` is what `load_plugin` takes, in another process
-    too (None: an installed one, which is found by itself), `origin` its name for users. `undo` and
-    `checks` are added by everything that it registers."""
-
-    plugin: str | None
-    origin: str
-    undo: list[Callable[[], object]] = field(default_factory=list)
-    checks: list[Callable[[], object]] = field(default_factory=list)
-
-
-_registering: ContextVar[Registering | None] = ContextVar("registering", default=None)
-
-
-@contextmanager
-def registering(by: Registering) -> Iterator[None]:
-    before = _registering.set(by)
-    try:
-        yield
-    finally:
-        _registering.reset(before)
-
-
-def registering_now() -> Registering | None:
-    return _registering.get()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +81,6 @@ class Registry(Generic[T]):
     def entry(self, name: str) -> Entry:
         """Installed plugins are imported when a name is not known without them."""
         if name not in self._entries:
-            from moesaic.core.plugins import load_installed
-
             problems = load_installed()
             if name not in self._entries:
                 raise UnknownName(self.kind, name, self._entries, problems)

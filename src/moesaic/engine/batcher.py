@@ -14,30 +14,21 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import repeat
-from typing import NamedTuple
 
 import torch
 
-from moesaic.engine.completion import Chunk
 from moesaic.engine.drafting import checked, drafting_input, drafts_wanted
 from moesaic.engine.gating import confidence_of
 from moesaic.engine.isolation import run_isolated
 from moesaic.engine.kv_slots import KVSlots
 from moesaic.engine.recording import RecordingBody
-from moesaic.engine.request import Request
+from moesaic.engine.request import Request, Update
 from moesaic.engine.run_stats import RunStats, StatsCounter
 from moesaic.engine.runner import Runner, SequenceInput
 from moesaic.engine.sampling.sampled import Sampled
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.submitted_step import ComputedStep, Scheduled, SubmittedStep
 from moesaic.machines.real.row_sampling import RowSampling
-
-
-class Update(NamedTuple):
-    """The result of a step for one request."""
-
-    request: Request
-    chunk: Chunk
 
 
 class Batcher:

@@ -10,17 +10,13 @@ has p's distribution without x."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
-from moesaic.engine.request import Request
+from moesaic.engine.request import Request, Update
 from moesaic.engine.runner import Runner, SequenceInput
 
-if TYPE_CHECKING:
-    from moesaic.engine.batcher import Update
-
-Sample = Callable[[torch.Tensor, Sequence[Request]], "list[Update]"]
+Sample = Callable[[torch.Tensor, Sequence[Request]], list[Update]]
 
 
 def drafts_wanted(request: Request, draft: int) -> int:

@@ -12,8 +12,8 @@ from moesaic.engine.memory.capacity import Capacity
 from moesaic.hardware.host import usable_cores
 from moesaic.machines.accelerators import check_usable
 from moesaic.machines.cuda.cuda_machine import CudaMachine
+from moesaic.machines.cuda.cuda_streams import make_streams
 from moesaic.machines.cuda.packed_routing import PackedRoutingAdapter
-from moesaic.machines.cuda.streams import make_streams
 from moesaic.machines.real.accelerated import AcceleratedMachine
 from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copy_engine import LinkSpeed

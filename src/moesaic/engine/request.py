@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from time import perf_counter_ns
+from typing import NamedTuple
 
 from moesaic.core.units import NS_PER_S
 from moesaic.engine.completion import Chunk, Completion, FinishReason, Timings
@@ -131,3 +132,10 @@ class Request:
         decoded = len(self.sampled) - 1
         rate = decoded / (total_s - first_s) if decoded else None
         return Timings(first_s, rate, total_s)
+
+
+class Update(NamedTuple):
+    """The result of a step for one request."""
+
+    request: Request
+    chunk: Chunk

@@ -9,8 +9,8 @@ import torch
 
 from moesaic.models.reused_routing import ReusedRouting
 from moesaic.policies.fallback_prefetch import Wanted
-from moesaic.policies.gate import REUSE_ROUTING, ROUTE_AGAIN
 from moesaic.policies.gate.base import GateStep
+from moesaic.policies.gate.reuse import REUSE_ROUTING, ROUTE_AGAIN
 
 
 def reused_routing(

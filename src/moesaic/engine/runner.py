@@ -30,9 +30,10 @@ from moesaic.models.reused_routing import ReusedRouting
 from moesaic.models.token_batch import Segment
 from moesaic.policies.brain import Brain
 from moesaic.policies.fallback_prefetch import FallbackPrefetch, Wanted
-from moesaic.policies.gate import FULL, ROUTE_AGAIN
+from moesaic.policies.gate import FULL
 from moesaic.policies.gate.base import Gate, GateStep
 from moesaic.policies.gate.full import Full
+from moesaic.policies.gate.reuse import ROUTE_AGAIN
 from moesaic.policies.schedule.base import Schedule
 
 

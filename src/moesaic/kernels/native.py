@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from functools import cache
 from threading import local
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -20,25 +19,24 @@ from moesaic.core.numa import Nodes
 from moesaic.kernels import _native
 from moesaic.kernels.base import ExpertWeights, LayerExecutor
 from moesaic.kernels.cores import all_cores, worker_cores
-from moesaic.kernels.crossover import DEFAULT
-from moesaic.kernels.instruction_sets import ISA_NUMBERS
-from moesaic.model_info.expert_block import ALIGNMENT, STRIPS, block_bytes
+from moesaic.kernels.native_executor import NativeExecutor
+from moesaic.kernels.native_format import (
+    ACTIVATIONS,
+    DTYPES,
+    FLOAT_TYPES,
+    NativeFormat,
+    check_block,
+)
+from moesaic.kernels.numa_executor import NumaExecutor
+from moesaic.model_info.expert_block import STRIPS
 from moesaic.model_info.expert_shape import ExpertShape
-
-if TYPE_CHECKING:
-    from moesaic.kernels.native_executor import NativeExecutor
-
-# The enums of native/include/moesaic_native.h.
-DTYPES = {"bf16": 0, "int8": 1, "int4": 2}
-FLOAT_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
-ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_pytorch_tanh": 2}
 
 
 def supports(shape: ExpertShape, dtype: str) -> bool:
     return dtype in DTYPES and shape.activation in ACTIVATIONS and shape.unusual is None
 
 
-class NativeKernel:
+class NativeKernel(NativeFormat):
     """Implements `ExpertKernel`. Every thread that calls `compute` has its own single-threaded
     executor; `executor` makes one that computes layers on several cores."""
 
@@ -47,9 +45,7 @@ class NativeKernel:
     def __init__(
         self, shape: ExpertShape, dtype: str, isa: str, tiles_from: int | None = None
     ) -> None:
-        self.shape, self.dtype, self.isa = shape, dtype, isa
-        self.tiles_from = DEFAULT[dtype] if tiles_from is None else tiles_from
-        self.block_bytes = block_bytes(dtype, shape.hidden, shape.intermediate)
+        super().__init__(shape, dtype, isa, tiles_from)
         self._own = local()
 
     def workspace(self, tokens: int, top_k: int = 1) -> int:
@@ -82,37 +78,19 @@ class NativeKernel:
         """Computes whole layers with so many threads, including the caller's; where experts are
         on several NUMA nodes, with a worker pool on each."""
         if 1 < len(nodes) <= threads:
-            from moesaic.kernels.numa_executor import NumaExecutor
-
             return NumaExecutor(self, threads, nodes, strict)
-        from moesaic.kernels.native_executor import NativeExecutor
-
         return NativeExecutor(self, threads, strict=strict)
-
-    def runner(self, pool: _native.Pool) -> _native.Runner:
-        shape = self.shape
-        return _native.Runner(
-            pool,
-            DTYPES[self.dtype],
-            shape.hidden,
-            shape.intermediate,
-            ACTIVATIONS[shape.activation],
-            ISA_NUMBERS[self.isa],
-            self.tiles_from,
-        )
 
     def _own_executor(self) -> NativeExecutor:
         """Of the calling thread."""
         executor: NativeExecutor | None = getattr(self._own, "executor", None)
         if executor is None:
-            from moesaic.kernels.native_executor import NativeExecutor
-
             executor = self._own.executor = NativeExecutor(self, 1)
         return executor
 
 
 def pack_with(
-    pool: _native.Pool, kernel: NativeKernel, weights: ExpertWeights, block: torch.Tensor
+    pool: _native.Pool, kernel: NativeFormat, weights: ExpertWeights, block: torch.Tensor
 ) -> None:
     check_block(kernel, block)
     inner, hidden = kernel.shape.intermediate, kernel.shape.hidden
@@ -139,15 +117,6 @@ def pack_with(
             "checkpoint is damaged or was saved from a diverged training. Get it anew, or see with "
             "bf16 experts what it computes."
         ) from None
-
-
-def check_block(kernel: NativeKernel, block: torch.Tensor) -> None:
-    if block.dtype != torch.uint8 or block.dim() != 1 or not block.is_contiguous():
-        raise ValueError("a block is one row of bytes")
-    if len(block) < kernel.block_bytes:
-        raise ValueError(f"a block has {kernel.block_bytes} bytes, this one {len(block)}")
-    if block.data_ptr() % ALIGNMENT:
-        raise ValueError(f"a block begins at a multiple of {ALIGNMENT} bytes")
 
 
 @cache

@@ -12,7 +12,7 @@ from moesaic.core.routing import UNUSED
 from moesaic.kernels import _native
 from moesaic.kernels.base import Blocks
 from moesaic.kernels.cores import worker_cores
-from moesaic.kernels.native import FLOAT_TYPES, NativeKernel, check_block
+from moesaic.kernels.native_format import FLOAT_TYPES, NativeFormat, check_block
 from moesaic.model_info.expert_shape import ExpertShape
 
 SPIN_US = 50.0  # longer than a layer's decision, shorter than its attention
@@ -23,7 +23,7 @@ class NativeExecutor:
 
     def __init__(
         self,
-        kernel: NativeKernel,
+        kernel: NativeFormat,
         threads: int,
         cores: Sequence[int] | None = None,
         strict: bool = True,

@@ -17,9 +17,10 @@ from moesaic.kernels import _native
 from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.crossover import DEFAULT
 from moesaic.kernels.instruction_sets import ISA_NUMBERS
-from moesaic.kernels.native import DTYPES, FLOAT_TYPES, NativeKernel, packing_pool
+from moesaic.kernels.native import NativeKernel, packing_pool
 from moesaic.kernels.native_attention import NativeAttention
 from moesaic.kernels.native_executor import NativeExecutor
+from moesaic.kernels.native_format import DTYPES, FLOAT_TYPES
 from moesaic.kernels.native_rows import NativeRows
 from moesaic.kernels.quantized_linear import not_finite
 from moesaic.model_info.dense_bytes import DensePrecision

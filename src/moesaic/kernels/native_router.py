@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from moesaic.core.routing import UNUSED, LayerRouting
 from moesaic.kernels import _native
-from moesaic.kernels.native import FLOAT_TYPES
+from moesaic.kernels.native_format import FLOAT_TYPES
 
 if TYPE_CHECKING:
     from moesaic.kernels.native_linear import DenseRunner

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from moesaic.kernels import _native
-from moesaic.kernels.native import FLOAT_TYPES
+from moesaic.kernels.native_format import FLOAT_TYPES
 from moesaic.kernels.rotated_heads import Angles, HeadNorms
 
 MIN_ROWS = 16  # tokens; fewer are left to PyTorch

@@ -9,8 +9,8 @@ import torch
 
 from moesaic.core.numa import Nodes, node_of
 from moesaic.kernels.base import Blocks
-from moesaic.kernels.native import NativeKernel
 from moesaic.kernels.native_executor import NativeExecutor
+from moesaic.kernels.native_format import NativeFormat
 
 
 class NumaExecutor:
@@ -18,7 +18,7 @@ class NumaExecutor:
     the order of the nodes."""
 
     def __init__(
-        self, kernel: NativeKernel, threads: int, nodes: Nodes, strict: bool = True
+        self, kernel: NativeFormat, threads: int, nodes: Nodes, strict: bool = True
     ) -> None:
         counts = _threads_per_node(threads, [len(node.cores) for node in nodes])
         # The caller is one of the first node's threads.

@@ -12,59 +12,26 @@ import torch
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.kernels.base import ExpertWeights
+from moesaic.kernels.gpu.dense import product
 from moesaic.kernels.products import linear
 from moesaic.kernels.quantize import FORMATS, quantize
-from moesaic.kernels.quantized_rows import pack_rows, widen_rows
+from moesaic.kernels.quantized_matrix import QuantizedMatrix, Scratch
+from moesaic.kernels.quantized_rows import pack_rows
 from moesaic.kernels.reference import gated
 from moesaic.model_info.dense_bytes import DensePrecision
-from moesaic.model_info.dense_rows import PIECE, SCRATCH, piece_rows
+from moesaic.model_info.dense_rows import PIECE, piece_rows
 from moesaic.model_info.expert_shape import ExpertShape
 
 
-class Scratch:
-    """Memory of a GPU for a piece of a widened matrix, in bf16. All matrices of a network share
-    it: their products follow each other in one stream. It stays where it is, for CUDA graphs."""
+class QuantizedWeight(QuantizedMatrix):
+    """A matrix that multiplies, on any device."""
 
-    def __init__(self) -> None:
-        self._weights = 0
-        self._made: dict[torch.device, torch.Tensor] = {}
-
-    def need(self, outputs: int, inputs: int) -> None:
-        """A matrix of this shape is among them."""
-        self._weights = max(self._weights, min(outputs, piece_rows(inputs, SCRATCH)) * inputs)
-
-    def on(self, device: torch.device) -> torch.Tensor:
-        made = self._made.get(device)
-        if made is None or len(made) < self._weights:
-            made = torch.empty(self._weights, dtype=torch.bfloat16, device=device)
-            self._made[device] = made
-        return made
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class QuantizedWeight:
-    """A matrix [outputs, inputs], laid out as `quantized_rows.py` says."""
-
-    codes: torch.Tensor  # uint8 [outputs, row bytes]
-    scales: torch.Tensor  # bf16 [outputs, groups]
-    inputs: int
-    dtype: str
-    scratch: Scratch
-
-    @property
-    def outputs(self) -> int:
-        return len(self.codes)
-
-    @property
-    def nbytes(self) -> int:
-        return int(self.codes.nbytes + self.scales.nbytes)
+    __slots__ = ()
 
     def __call__(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """x @ weight.T + bias, in the dtype of x."""
         rows = x.reshape(-1, self.inputs)
         if x.is_cuda and x.dtype is torch.bfloat16:
-            from moesaic.kernels.gpu.dense import product  # compiles: only where there is a GPU
-
             out = product(self, rows, bias)
         else:
             out = self._by_pieces(rows, bias)
@@ -78,14 +45,6 @@ class QuantizedWeight:
             added = None if bias is None else bias[first : first + step]
             parts.append(linear(rows, part.widened(rows.dtype), added))
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-
-    def rows(self, first: int, end: int) -> QuantizedWeight:
-        """Some of its outputs, on the same memory."""
-        return replace(self, codes=self.codes[first:end], scales=self.scales[first:end])
-
-    def widened(self, to: torch.dtype = torch.float32) -> torch.Tensor:
-        """The weights, [outputs, inputs]."""
-        return widen_rows(self.codes, self.scales, self.inputs, self.dtype, to)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

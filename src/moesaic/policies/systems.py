@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from moesaic.core.errors import BadPolicy, UnknownName
 from moesaic.core.plugins import load_installed
-from moesaic.core.registry import OURS, registering_now
+from moesaic.core.registering import registering_now
+from moesaic.core.registry import OURS
 from moesaic.policies.policy_set import PolicySet
 
 

@@ -255,7 +255,8 @@ def _at_point(asked: dict[str, Any]) -> dict[str, Any]:
 def _of_gate(asked: dict[str, Any]) -> dict[str, Any]:
     """A fallback ratio is for those of the compared gates that have fallbacks, and an accuracy for
     those whose tokens are routed again."""
-    from moesaic.policies.gate import FULL, ROUTE_AGAIN, gates
+    from moesaic.policies.gate import FULL, gates
+    from moesaic.policies.gate.reuse import ROUTE_AGAIN
 
     gate = asked.get("gate")
     kind = gates.load(FULL if gate is None else gate.name)

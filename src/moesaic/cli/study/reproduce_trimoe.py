@@ -11,24 +11,13 @@ from typing import TYPE_CHECKING
 
 from moesaic.cli.shared.output import print_table
 from moesaic.cli.study.routing_label import named, titled
+from moesaic.cli.study.trimoe_lines import RULES, Lines, pivot
 from moesaic.core.errors import ImpossibleSetting
 
 if TYPE_CHECKING:
     from moesaic.reproductions.row import Row
 
-RULES = ("own-share", "full", "none")
 CHECKED = ("model@own-share", "plan@own-share", "model@none", "plan@none")
-Lines = dict[str, dict[str, float]]
-
-
-def pivot(rows: Sequence[Row], start: str, separator: str) -> Lines:
-    """Rows whose id starts so, by what stands before and behind the last separator."""
-    found: Lines = {}
-    for row in rows:
-        if row.id.startswith(start) and separator in row.id:
-            line, _, column = row.id[len(start) :].rpartition(separator)
-            found.setdefault(line, {})[column] = row.ours
-    return found
 
 
 def print_rows(rows: Sequence[Row]) -> None:

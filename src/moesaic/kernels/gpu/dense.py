@@ -13,7 +13,7 @@ from torch.nn import functional
 from moesaic.kernels.gpu.driver import Function
 from moesaic.kernels.gpu.modules import load_module
 from moesaic.kernels.quantize import FORMATS
-from moesaic.kernels.quantized_linear import QuantizedWeight
+from moesaic.kernels.quantized_matrix import QuantizedMatrix
 from moesaic.model_info.dense_rows import SCRATCH, piece_rows
 
 FEW_ROWS = 2  # each reads all codes, the second one out of the L2 cache
@@ -55,7 +55,7 @@ def _kernels(dtype: str) -> _Kernels:
     return _Kernels(*(module.function(name) for name in _Kernels._fields))
 
 
-def product(weight: QuantizedWeight, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+def product(weight: QuantizedMatrix, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """x @ weight.T + bias of rows [tokens, inputs]."""
     if 0 < len(x) <= FEW_ROWS:
         return _read_product(weight, x.contiguous(), bias)
@@ -72,7 +72,7 @@ def product(weight: QuantizedWeight, x: torch.Tensor, bias: torch.Tensor | None)
     return out
 
 
-def widened(weight: QuantizedWeight) -> torch.Tensor:
+def widened(weight: QuantizedMatrix) -> torch.Tensor:
     """In the scratch that all matrices share, until the next one is: use it in this stream."""
     outputs, inputs = weight.outputs, weight.inputs
     out = weight.scratch.on(weight.codes.device)[: outputs * inputs].view(outputs, inputs)
@@ -84,7 +84,7 @@ def widened(weight: QuantizedWeight) -> torch.Tensor:
 
 
 def _read_product(
-    weight: QuantizedWeight, x: torch.Tensor, bias: torch.Tensor | None
+    weight: QuantizedMatrix, x: torch.Tensor, bias: torch.Tensor | None
 ) -> torch.Tensor:
     out = torch.empty(len(x), weight.outputs, dtype=x.dtype, device=x.device)
     grid = (-(-weight.outputs // _OUTPUTS), len(x))
@@ -96,7 +96,7 @@ def _read_product(
 
 
 def _rows_product(
-    weight: QuantizedWeight, x: torch.Tensor, bias: torch.Tensor | None
+    weight: QuantizedMatrix, x: torch.Tensor, bias: torch.Tensor | None
 ) -> torch.Tensor:
     outputs, tiles = weight.outputs, _tiles(weight.outputs)
     out = torch.empty(len(x), outputs, dtype=x.dtype, device=x.device)

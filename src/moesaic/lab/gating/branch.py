@@ -10,7 +10,7 @@ from moesaic.engine.request import Request
 from moesaic.lab.evaluation.items import Question
 from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import Rule
-from moesaic.policies.gate import ROUTE_AGAIN
+from moesaic.policies.gate.reuse import ROUTE_AGAIN
 
 
 @dataclass(slots=True, eq=False)

@@ -26,8 +26,8 @@ from moesaic.lab.evaluation.items import Question
 from moesaic.lab.gating.branch import Branch, Subject, outcomes
 from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import Rule, full_rule
-from moesaic.policies.gate import ROUTE_AGAIN
 from moesaic.policies.gate.base import Gate, GateStep
+from moesaic.policies.gate.reuse import ROUTE_AGAIN
 
 
 class AsAsked(Gate):

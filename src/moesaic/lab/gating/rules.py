@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.confidence import Confidence
-from moesaic.policies.gate import BIG_LITTLE, FULL, ROUTE_AGAIN
+from moesaic.policies.gate import BIG_LITTLE, FULL
 from moesaic.policies.gate.measures import measured
+from moesaic.policies.gate.reuse import ROUTE_AGAIN
 
 TOP_PROBABILITY = "top-probability"
 

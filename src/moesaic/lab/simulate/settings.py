@@ -13,8 +13,8 @@ from moesaic.lab.simulate.gpu_memory import check_memory
 from moesaic.machines.sim.kv_cache import IN_GPU_MEMORY, KV_CACHES
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.expert_profile import ExpertProfile
-from moesaic.policies.gate import ROUTE_AGAIN
 from moesaic.policies.gate.base import Gate
+from moesaic.policies.gate.reuse import ROUTE_AGAIN
 from moesaic.policies.policy_checks import check_gate, check_together, needing_slots
 from moesaic.policies.policy_set import PHASES, PolicySet
 from moesaic.policies.shape import Shape

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.kernels.native import ACTIVATIONS, DTYPES
+from moesaic.kernels.native_format import ACTIVATIONS, DTYPES
 from moesaic.machines.cuda.conductor import CpuExperts
 from moesaic.model_info.expert_shape import ExpertShape
 

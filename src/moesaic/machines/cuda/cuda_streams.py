@@ -1,4 +1,4 @@
-"""Streams and events of a GPU."""
+"""Streams and events of a GPU, and the choice between them and the host's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from time import perf_counter_ns
 import torch
 
 from moesaic.kernels.gpu.driver import CudaFailed, copy_to_device
-from moesaic.machines.cuda.streams import Mark
+from moesaic.machines.cuda.streams import HostStreams, Mark, Streams
 
 _NS_PER_MS = 1_000_000
 _HELD_CYCLES = 2_000_000  # about a millisecond
@@ -110,3 +110,7 @@ class CudaStreams:
 def _event(mark: Mark) -> torch.cuda.Event:
     assert isinstance(mark, CudaMark), "a mark of these streams"
     return mark.event
+
+
+def make_streams(device: str) -> Streams:
+    return HostStreams() if device == "cpu" else CudaStreams(device)

@@ -131,11 +131,3 @@ class HostStreams:
 
     def synchronize(self) -> None:
         pass
-
-
-def make_streams(device: str) -> Streams:
-    if device == "cpu":
-        return HostStreams()
-    from moesaic.machines.cuda.cuda_streams import CudaStreams
-
-    return CudaStreams(device)

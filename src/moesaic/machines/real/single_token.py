@@ -22,7 +22,7 @@ class SingleToken:
     """The result of a layer is good until the next one's is asked for."""
 
     def __init__(self, executor: NativeExecutor, width: int, dtype: torch.dtype) -> None:
-        from moesaic.kernels.native import FLOAT_TYPES
+        from moesaic.kernels.native_format import FLOAT_TYPES
 
         self._executor, self._width, self._value = executor, width, FLOAT_TYPES[dtype]
         self._out = torch.empty((1, width), dtype=dtype)

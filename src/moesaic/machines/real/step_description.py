@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import torch
 
 from moesaic.kernels import _native
-from moesaic.kernels.native import ACTIVATIONS, DTYPES, NativeKernel
+from moesaic.kernels.native import NativeKernel
+from moesaic.kernels.native_format import ACTIVATIONS, DTYPES
 from moesaic.kernels.native_linear import DenseRunner, PackedNetwork, PackedWeight
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.support import Executor, refusal

@@ -7,16 +7,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from moesaic.core.report import Span, Timeline
 from moesaic.machines.sim.clock import Clock
+from moesaic.machines.sim.resources import Resource
 
-if TYPE_CHECKING:
-    from moesaic.machines.sim.resources import Resource
-
-
-Draws = tuple[tuple["Resource", int], ...]  # shares of what a task needs while it runs
+Draws = tuple[tuple[Resource, int], ...]  # shares of what a task needs while it runs
 
 
 class Task:

@@ -16,7 +16,8 @@ from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Draws, Lane, Task
 from moesaic.machines.sim.ndp.draws import DimmDraws
 from moesaic.machines.sim.physics import Physics
-from moesaic.machines.sim.resources import CpuCaches, Resource
+from moesaic.machines.sim.resources import Resource
+from moesaic.machines.sim.sharing_lane import CpuCaches
 
 
 class Leg(NamedTuple):

@@ -11,13 +11,8 @@ from moesaic.hardware.machine_spec import MachineSpec, SharedResource
 from moesaic.hardware.parts import PRIORITY
 from moesaic.machines.sim.clock import Clock
 from moesaic.machines.sim.lane import Lane, Task
-from moesaic.machines.sim.resources import (
-    WHOLE,
-    CpuCaches,
-    PriorityResource,
-    Resource,
-    SharingLane,
-)
+from moesaic.machines.sim.resources import WHOLE, PriorityResource, Resource
+from moesaic.machines.sim.sharing_lane import CpuCaches, SharingLane
 
 _LONG = 1000  # a copy that outlasts any work beside it
 

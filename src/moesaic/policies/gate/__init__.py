@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from moesaic.core.parameter import Parameter
 from moesaic.core.registry import Registry
+from moesaic.policies.gate.reuse import REUSES, ROUTE_AGAIN
 
 if TYPE_CHECKING:  # names and summaries must cost no numpy: `--help` reads them
     from moesaic.policies.gate.base import Gate
@@ -17,9 +18,6 @@ gates: Registry[Gate] = Registry("gate", contract=f"{_HERE}.base:Gate", argument
 FULL = "full"  # the model as it was trained
 BIG_LITTLE = "big-little"
 SELF_SPECULATIVE = "self-speculative"
-# What a token that runs again takes over from its rejected pass, see base.Gate.reuse.
-ROUTE_AGAIN, REUSE_EXPERTS, REUSE_ROUTING = "none", "experts", "routing"
-REUSES = (ROUTE_AGAIN, REUSE_EXPERTS, REUSE_ROUTING)
 MEASURES = ("top-probability", "margin", "entropy")  # of confidence, see measures.py
 _LITTLE_K = Parameter(
     "k", int, None, "experts of the little model, up to top-k; auto: half of top-k", minimum=1

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.confidence import Confidence
-from moesaic.policies.gate import ROUTE_AGAIN
+from moesaic.policies.gate.reuse import ROUTE_AGAIN
 
 MAX_DISTANCE = 3  # layers ahead that anything is prefetched for tokens that run again
 

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.confidence import Confidence
-from moesaic.policies.gate import ROUTE_AGAIN
 from moesaic.policies.gate.base import MAX_DISTANCE, Gate, GateStep
 from moesaic.policies.gate.little import little_k
 from moesaic.policies.gate.measures import measured
+from moesaic.policies.gate.reuse import ROUTE_AGAIN
 
 
 class BigLittle(Gate):

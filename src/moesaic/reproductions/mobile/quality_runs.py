@@ -8,7 +8,8 @@ from functools import partial
 from moesaic.core.worker_pool import worker_pool
 from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import TOP_PROBABILITY, Rule, full_rule
-from moesaic.policies.gate import MEASURES, REUSES, ROUTE_AGAIN
+from moesaic.policies.gate import MEASURES
+from moesaic.policies.gate.reuse import REUSES, ROUTE_AGAIN
 
 TOP_K = 4  # of the bundled model
 HALF = TOP_K // 2
