@@ -40,7 +40,9 @@ class Recorder:
         return moves
 
 
-@pytest.mark.parametrize("cache", ["learned-speed", "lru", "mrs:alpha=0.3,admission=always"])
+@pytest.mark.parametrize(
+    "cache", ["learned-speed", "learned-mixture", "lru", "mrs:alpha=0.3,admission=always"]
+)
 def test_plans_are_those_of_a_brain_that_forgets(cache: str) -> None:
     settings = Settings(
         load_model("moesaic-20m"),

@@ -114,6 +114,21 @@ caches.register(
     ),
 )
 caches.register(
+    "learned-mixture",
+    f"{_HERE}.learned_mixture:LearnedMixture",
+    "averages at five speeds and what followed the last experts, mixed by what each has foretold",
+    (
+        Parameter(
+            "lag",
+            int,
+            None,
+            "steps for which a forecast is judged; auto: 8 where moves cost something, else 2",
+            minimum=1,
+            maximum=1000,
+        ),
+    ),
+)
+caches.register(
     "belady",
     f"{_HERE}.belady:Belady",
     "oracle bound: evict the expert whose next use is furthest away",

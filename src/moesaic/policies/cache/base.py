@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 PYTHON, NOTHING, LRU, LFU, MRS, TWO_SPEED, LEARNED_SPEED = -1, 0, 1, 2, 3, 4, 5  # see rules.py
+LEARNED_MIXTURE = 6
 NUMBERS = 8  # parameters and counters; then those of each layer
 
 

@@ -1,7 +1,8 @@
 """Which experts the next token of a layer uses after one that used these: counted pairs.
 
 A running share per pair: of the uses that followed a use of expert a in the same layer, those of
-expert b. What follows a token is forecast as the mean of its experts' rows. Only steps of one token
+expert b. What follows a token is forecast as the mean of its experts' rows; and sharpened, as that
+mean says less of an expert than its rows together do. Only steps of one token
 are counted and forecast from: those of a batch belong to several texts."""
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from moesaic.policies.cache.scores import TINY
 from moesaic.policies.compiled import compiled
 from moesaic.policies.timelines import Ints
 
 NEWEST = 0.03  # weight of the newest pair, once a row has been followed 1 / NEWEST times
+_EVEN = 0.1  # part of a uniform share that every expert has at least, when it is divided by
 BESIDE_ROWS = 2  # planes behind the rows: how often each row was followed, and the last token's use
 
 
@@ -72,6 +75,20 @@ def forecast_followers(
             row = pairs[before, layer]
             for expert in range(len(out)):
                 out[expert] += row[expert] / uses
+
+
+@compiled
+def sharpen(
+    followers: NDArray[np.float64], mean: NDArray[np.float64], out: NDArray[np.float64]
+) -> None:
+    """Followers times how much more often than usual they follow, as shares that add up to 1."""
+    even, whole = _EVEN / len(mean), 0.0
+    for expert in range(len(out)):
+        share = followers[expert] * followers[expert] / (mean[expert] + even)
+        out[expert] = share
+        whole += share
+    for expert in range(len(out)):
+        out[expert] /= max(whole, TINY)
 
 
 def start_followers(pairs: NDArray[np.float64], share: float) -> None:

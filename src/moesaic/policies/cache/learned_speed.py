@@ -83,7 +83,7 @@ def observe_learned_speed(
         _judge(memory[judged : judged + planes], layer, experts, step, weights)
     count[0] += 1.0
     shares = _shares_of(weights, planes)
-    _bring_up_to_date(
+    bring_up_to_date(
         memory, layer, used, 1.0 / uses, scored, 1.0 / total, 1.0 / count[0], shares, values[layer]
     )
     if follow:
@@ -162,7 +162,7 @@ def _shares_of(weights: NDArray[np.float64], planes: int) -> NDArray[np.float64]
 
 
 @compiled
-def _bring_up_to_date(
+def bring_up_to_date(
     memory: NDArray[np.float64], layer: int, used: NDArray[np.float64], of_uses: float,
     scored: NDArray[np.float64], of_scores: float, least: float, shares: NDArray[np.float64],
     row: NDArray[np.float64],

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.policies.cache.base import LEARNED_SPEED, LFU, LRU, MRS, TWO_SPEED
+from moesaic.policies.cache.base import LEARNED_MIXTURE, LEARNED_SPEED, LFU, LRU, MRS, TWO_SPEED
+from moesaic.policies.cache.learned_mixture import observe_learned_mixture
 from moesaic.policies.cache.learned_speed import observe_learned_speed
 from moesaic.policies.cache.lfu import observe_lfu
 from moesaic.policies.cache.lru import observe_lru
@@ -38,3 +39,5 @@ def observe(
         observe_two_speed(layer, ranked, scores, values, memory, numbers)
     elif rule == LEARNED_SPEED:
         observe_learned_speed(layer, experts, ranked, scores, values, memory, numbers)
+    elif rule == LEARNED_MIXTURE:
+        observe_learned_mixture(layer, experts, ranked, scores, values, memory, numbers)
