@@ -22,6 +22,7 @@ from moesaic.policies.brain import fields as at
 from moesaic.policies.brain.c_functions import addresses
 from moesaic.policies.brain.decide import fill_routing, fill_view
 from moesaic.policies.brain.plan_words import read_moves, read_plan
+from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.schedule.base import Work
 from moesaic.policies.systems import load_system
 from moesaic.policies.timelines import ABSENT, gather
@@ -46,15 +47,15 @@ def decode_layer(experts: int, active: int, tokens: int) -> Work:
 
 
 def decision_times_us(
-    model: str, batch: int, steps: int, native: bool = False
+    model: str, batch: int, steps: int, native: bool = False, policies: PolicySet | None = None
 ) -> tuple[list[float], list[float]]:
-    """How long the brain takes in a simulated decode run under hybrid + mrs + impact: per layer,
-    for the decision and for the look-ahead. `native`: of the C functions, on a buffer that is
-    filled in already, as a conductor in native code calls them."""
+    """How long the brain takes in a simulated decode run under `policies` (none: hybrid + mrs +
+    impact): per layer, for the decision and for the look-ahead. `native`: of the C functions, on a
+    buffer that is filled in already, as a conductor in native code calls them."""
     settings = Settings(
         load_model(model),
         load_machine("a6000-xeon5220r"),
-        policies=load_system("hybrimoe").policies,
+        policies=policies or load_system("hybrimoe").policies,
         batch=batch,
         tokens=steps,
         warmup=min(steps, 32),

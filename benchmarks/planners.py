@@ -3,8 +3,9 @@
 The whole call is timed, from the layer's table of active experts to the finished assignment as
 Python values; the median of many calls counts. Targets: `hybrid` in at most 10 us for 8 active
 experts (one decoded token) and 150 us for 64 active experts at batch 512; a whole decision of the
-brain in 10, 60 and 200 us at batch 1, 64 and 256, its look-ahead in 30 and 300 us at batch 1 and
-64."""
+brain, under HybriMoE's policies and under the default system with its one pool of slots, in 10, 60
+and 200 us at batch 1, 64 and 256, its look-ahead in 30 and 300 us at batch 1 and
+64. What `learned-mixture` costs is listed beside the default's cache."""
 
 from __future__ import annotations
 
@@ -17,8 +18,10 @@ from itertools import product
 from statistics import median
 
 from benchmarks.inputs import decision_times_us, decode_layer
+from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.schedule import schedules
 from moesaic.policies.schedule.optimal import EXHAUSTIVE
+from moesaic.policies.systems import load_system
 
 CASES = {
     "8 active experts, batch 1": decode_layer(experts=64, active=8, tokens=1),
@@ -34,6 +37,12 @@ RUNS = (
 BRAIN_TARGETS_US = {
     "decision": {1: 10.0, 64: 60.0, 256: 200.0},
     "look-ahead": {1: 30.0, 64: 300.0},
+}
+# what the brain runs -> its policies
+BRAINS = {
+    "hybrimoe": load_system("hybrimoe").policies,
+    "default": PolicySet(),
+    "learned-mixture": PolicySet.of(cache="learned-mixture:pool=global"),
 }
 TARGETS_US = {"8 active experts, batch 1": 10.0, "64 active experts, batch 512": 150.0}
 
@@ -72,13 +81,15 @@ def time_brain() -> list[dict[str, object]]:
     and promotions), which is thought out while the layer runs. From Python, values in and values
     out; and as the C function that a native conductor calls on its filled buffer."""
     rows: list[dict[str, object]] = []
-    for (model, batch, steps), native in product(RUNS, (False, True)):
-        measured = decision_times_us(model, batch, steps, native)
+    for (label, policies), (model, batch, steps), native in product(
+        BRAINS.items(), RUNS, (False, True)
+    ):
+        measured = decision_times_us(model, batch, steps, native, policies)
         for what, times in zip(("decision", "look-ahead"), measured, strict=True):
             rows.append(
                 {
                     "case": f"{model}, batch {batch}",
-                    "what": f"brain: {what}" + (", C function" if native else ""),
+                    "what": f"{label}: {what}" + (", C function" if native else ""),
                     "median_us": median(times),
                     "target_us": BRAIN_TARGETS_US[what].get(batch),
                 }
@@ -95,7 +106,7 @@ def main() -> None:
         return
     for row in rows:
         target = f"  (target {row['target_us']:g} us)" if row["target_us"] else ""
-        print(f"{row['case']:30} {row['what']:32} {row['median_us']:10.1f} us{target}")
+        print(f"{row['case']:30} {row['what']:38} {row['median_us']:10.1f} us{target}")
 
 
 if __name__ == "__main__":
