@@ -86,6 +86,12 @@ schedules.register(
             "0: all",
             minimum=0,
         ),
+        Parameter(
+            "least_first",
+            bool,
+            False,
+            "of equally expensive experts, those with the fewest tokens are tried first",
+        ),
         *_tri(False),
     ),
 )

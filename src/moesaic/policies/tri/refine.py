@@ -86,3 +86,10 @@ def trimoe(options: Options, iterations: int, candidates: int = EVERY) -> Ints:
     choice = greedy(options)
     refine(options, choice, iterations, candidates)
     return choice
+
+
+def trimoe_from_the_end(options: Options, iterations: int, candidates: int = EVERY) -> Ints:
+    """The same, but of equally expensive experts the last one is tried first. The paper states no
+    order, and it decides where the refinement ends."""
+    turned = Options(options.use[::-1].copy(), options.time[::-1].copy(), options.base)
+    return trimoe(turned, iterations, candidates)[::-1].copy()

@@ -69,6 +69,10 @@ def _one_candidate(options: Options, loads: Ints, resident: Bools) -> Ints:
     return refine.trimoe(options, refine.REFINE, 1)
 
 
+def _from_the_end(options: Options, loads: Ints, resident: Bools) -> Ints:
+    return refine.trimoe_from_the_end(options, refine.REFINE)
+
+
 def _balanced(options: Options, loads: Ints, resident: Bools) -> Ints:
     return fast.balanced(options, fast.ROUNDS, fast.KICKS)[0]
 
@@ -89,6 +93,7 @@ TRI_SYSTEMS = {
     "trimoe-refined": TriSystem(ALL_DEVICES, _trimoe),
     "trimoe": TriSystem(ALL_DEVICES, _trimoe, True, True, True),
     "trimoe-one-candidate": TriSystem(ALL_DEVICES, _one_candidate, True, True, True),
+    "trimoe-least-first": TriSystem(ALL_DEVICES, _from_the_end, True, True, True),
     "trimoe-smooth": TriSystem(ALL_DEVICES, _trimoe, True, True, True, False),
     "tri-balanced": TriSystem(ALL_DEVICES, _balanced, True, True, True, margin=0.25),
     "tri-balanced-smooth": TriSystem(ALL_DEVICES, _balanced, True, True, True, False),

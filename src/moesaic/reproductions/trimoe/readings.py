@@ -26,6 +26,12 @@ ONE_CANDIDATE = "trimoe-one-candidate"
 LOCALIZED_CHOICES = ("base", "skew=classes", "skew=classes,contention=none", "as-in-the-equations")
 # And with a refinement that ends when the bottleneck's most expensive expert has to stay.
 REFINED_CHOICES = ("base", "skew=classes", "as-in-the-equations")
+LEAST_FIRST = "trimoe-least-first"
+# And with one that tries equally expensive experts from the fewest tokens on.
+LEAST_FIRST_CHOICES = (
+    "base", "contention=full", "contention=none", "skew=classes", "skew=classes,contention=none",
+    "as-in-the-equations",
+)  # fmt: skip
 
 
 def rivals(layout: str) -> tuple[str, ...]:
@@ -83,3 +89,9 @@ def _sensitivity() -> Iterator[Wanted]:
         claim += "expensive expert of the bottleneck has to stay"
         cell = Cell.of(replace(run, system=ONE_CANDIDATE))
         yield over_best(f"sensitivity/{name},one-candidate/{paper.OURS}", claim, None, [cell])
+    for name in LEAST_FIRST_CHOICES:
+        words, run = sensitivity.CHOICES[name]
+        claim = f"trimoe over the best baseline: {words}; the refinement tries equally expensive "
+        claim += "experts from the fewest tokens on"
+        cell = Cell.of(replace(run, system=LEAST_FIRST))
+        yield over_best(f"sensitivity/{name},least-first/{paper.OURS}", claim, None, [cell])

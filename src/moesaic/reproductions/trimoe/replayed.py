@@ -25,13 +25,15 @@ from moesaic.policies.tri.layer import (
     FIRST_DIMM,
     GPU_TIME,
     PCIE_TIME,
+    Bools,
+    Options,
     num_resources,
 )
 from moesaic.policies.tri.layout import Layout
 from moesaic.policies.tri.machine import DimmIndices, believed_costs, places_of
 from moesaic.policies.tri.predictor import LoadPredictor
 from moesaic.policies.tri.refine import greedy
-from moesaic.policies.tri.replay import Replay, TriSystem, Window, load_tri_system
+from moesaic.policies.tri.replay import Chooses, Replay, TriSystem, Window, load_tri_system
 from moesaic.reproductions.trimoe.paper import LOCALIZED
 from moesaic.reproductions.trimoe.runs import CONTEXT, WARMUP, Outcome, Run, routed
 from moesaic.reproductions.trimoe.simulated import machine_of, settings_of
@@ -86,7 +88,22 @@ def replayed(run: Run) -> Outcome:
 def system_of(name: str) -> TriSystem:
     if name == GREEDY:
         return TriSystem(GPU_NDP, lambda options, loads, resident: greedy(options))
-    return load_tri_system(NAMES.get(name, name))
+    system = load_tri_system(NAMES.get(name, name))
+    return replace(system, choose=by_load(system.choose))
+
+
+def by_load(choose: Chooses) -> Chooses:
+    """A schedule that meets its experts as in the brain, highest load first: which of several
+    equally expensive ones the refinement tries first decides where it ends."""
+
+    def chosen(options: Options, loads: Ints, resident: Bools) -> Ints:
+        order = np.argsort(-loads, kind="stable")
+        found = Options(options.use[order], options.time[order], options.base)
+        choice = np.empty_like(order)
+        choice[order] = choose(found, loads[order], resident[order])
+        return choice
+
+    return chosen
 
 
 def costs_of(run: Run) -> tuple[TriCosts, Window]:

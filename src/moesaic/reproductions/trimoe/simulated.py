@@ -36,6 +36,7 @@ SYSTEMS = {
     "monde-localized": ("monde", "", f"{PREFETCHING},devices=gpu-ndp,offline=localized"),
     "trimoe": ("trimoe", "", "trimoe"),
     "trimoe-one-candidate": ("trimoe", "candidates=1,", "trimoe"),
+    "trimoe-least-first": ("trimoe", "least_first=true,", "trimoe"),
     "trimoe-smooth": ("trimoe", "", "trimoe:rule=smooth-makespan"),
     "tri-balanced": ("tri-balanced", "", "trimoe:offline=joint,margin=0.25"),
     "tri-balanced-smooth": ("tri-balanced", "", "trimoe:offline=joint,rule=smooth-makespan"),
