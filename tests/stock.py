@@ -56,6 +56,9 @@ TUNED_YARN = YARN | {
 DEEPSEEK_YARN = YARN | {"mscale": 0.707, "mscale_all_dim": 0.9}
 
 # Name -> (class, fields). A family may appear with several sets of quirks.
+# Within what random weights reach; a stock model that does not know the field clamps at 7.
+_KNOWS_LIMIT = "swiglu_limit" in transformers.GptOssConfig().to_dict()
+_CLAMP = {"swiglu_limit": 0.7} if _KNOWS_LIMIT else {}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "mixtral": (
         "Mixtral",
@@ -163,7 +166,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
             "sliding_window": 11,
             "layer_types": None,  # a window on every other layer, from the first on
             "attention_bias": True,
-            "swiglu_limit": 0.7,  # within what random weights reach
+            **_CLAMP,
             "rope_parameters": YARN | {"truncate": False},
         },
     ),

@@ -177,6 +177,13 @@ def test_rope_settings_that_are_not_understood(
     assert refusal(changed("mixtral", tmp_path, rope_parameters=rope)).field == field
 
 
+def test_a_default_beside_the_table_gives_way_to_it(tmp_path: Path) -> None:
+    """As transformers 5.17 writes Qwen3-Next and computes it."""
+    path = changed("qwen3-next", tmp_path, partial_rotary_factor=0.25)
+    (rope,) = read_architecture(path).network.ropes
+    assert rope.dim == 8, "half of a head of 16"
+
+
 def test_rope_stated_twice_must_agree(tmp_path: Path) -> None:
     path = changed("mixtral", tmp_path, rope_parameters=ROPE, rope_scaling=ROPE, rope_theta=1e4)
     assert [rope.factor for rope in read_architecture(path).network.ropes] == [4.0]

@@ -16,7 +16,8 @@ from moesaic.models.config_fields import refuse_rope_not_understood
 from moesaic.models.families import RunnableFamily
 
 Kind = Literal["default", "linear", "yarn"]
-_OUTSIDE = ("rope_theta", "partial_rotary_factor")  # may be given outside the table
+_ROTATED = "partial_rotary_factor"
+_OUTSIDE = ("rope_theta", _ROTATED)  # may be given outside the table
 _KINDS: dict[str, Kind] = {"default": "default", "linear": "linear", "yarn": "yarn"}
 
 
@@ -69,10 +70,13 @@ def score_magnitude(config: ConfigReader) -> float:
 
 
 def _fields(config: ConfigReader) -> ConfigReader:
-    """All that is said about positions, in one table."""
+    """All that is said about positions, in one table. Transformers before 5.18 writes a default of
+    `partial_rotary_factor` beside the tables and computes with the table's."""
     fields: dict[str, Any] = {}
     tables = (config.table("rope_parameters"), config.table("rope_scaling"))
     outer = {name: config.value(name) for name in _OUTSIDE if config.has(name)}
+    if _ROTATED in tables[0]:
+        outer.pop(_ROTATED, None)
     for table in (*tables, outer):
         for name, value in table.items():
             if fields.setdefault(name, value) != value:
@@ -90,7 +94,7 @@ def _kind(fields: ConfigReader) -> Kind:
 def _rotary_dim(fields: ConfigReader, spec: ModelSpec, family: RunnableFamily) -> int:
     if spec.latent_attention is not None:
         return spec.latent_attention.qk_rope_head_dim
-    share, name = family.default_rotary, "partial_rotary_factor"
+    share, name = family.default_rotary, _ROTATED
     if share < 1 and fields.has(name):
         share = fields.number(name)
     dim = int(spec.head_dim * share)
