@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from moesaic.cli.command_line import app
 from moesaic.cli.main import main
+from moesaic.cli.shared.exit_status import FILE, REQUEST
 
 SMALL = ("--tokens", "8", "--warmup", "2")
 
@@ -42,12 +43,13 @@ def only_answer(*words: object) -> Any:
 def refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object
 ) -> str:
-    """A command that must be refused as a user meets it: status 2, one line, no traceback."""
+    """A command that must be refused as a user meets it: one line, no traceback, the status of a
+    request that is impossible or of a bad file (test_exit_status.py has which is which)."""
     monkeypatch.setattr(sys, "argv", ["moesaic", *map(str, words)])
     with pytest.raises(SystemExit) as caught:
         main()
     streams = capsys.readouterr()
-    assert caught.value.code == 2
+    assert caught.value.code in (REQUEST, FILE)
     assert streams.out == ""
     assert streams.err.startswith("error: ")
     assert streams.err.count("\n") == 1

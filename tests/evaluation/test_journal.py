@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import BadFile, ImpossibleSetting
 from moesaic.lab.evaluation.journal import Journal
 from moesaic.lab.evaluation.results import ItemResult
 
@@ -103,7 +103,7 @@ def test_restart_forgets_everything(tmp_path: Path) -> None:
 def test_damage_is_named(name: str, content: str, message: str, tmp_path: Path) -> None:
     kept(tmp_path)
     (tmp_path / name).write_bytes(content.encode("latin-1"))
-    with pytest.raises(ImpossibleSetting, match=message):
+    with pytest.raises(BadFile, match=message):
         Journal(tmp_path, SETTINGS)
 
 

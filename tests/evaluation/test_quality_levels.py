@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from moesaic.core.errors import ImpossibleSetting, UnknownName
+from moesaic.core.errors import BadFile, ImpossibleSetting, UnknownName
 from moesaic.lab.gating import calibrate as calibration
 from moesaic.lab.gating.bound import Bound, read_bound
 from moesaic.lab.gating.calibrate import GAMMAS, candidates
@@ -144,7 +144,7 @@ def test_a_level_from_a_file(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "q.json"
     path.write_text(content)
-    with pytest.raises(ImpossibleSetting, match="no file of `moesaic calibrate`"):
+    with pytest.raises(BadFile, match="no file of `moesaic calibrate`"):
         quality_level(str(path))
     with pytest.raises(ImpossibleSetting, match="no such file"):
         quality_level(str(tmp_path / "other.json"))
@@ -158,10 +158,10 @@ def test_prompts_are_lines_or_json(tmp_path: Path) -> None:
     assert read_prompts(lines, None) == [PromptLine("p", "3"), PromptLine("q")]
     assert read_prompts(lines, 1) == [PromptLine("p", "3")]
     lines.write_text('{"prompt": "p", "answer": 3}\n')
-    with pytest.raises(ImpossibleSetting, match="line 1"):
+    with pytest.raises(BadFile, match="line 1"):
         read_prompts(lines, None)
     text.write_text("\n")
-    with pytest.raises(ImpossibleSetting, match="no prompts"):
+    with pytest.raises(BadFile, match="no prompts"):
         read_prompts(text, None)
 
 

@@ -12,7 +12,7 @@ from training.documents import plain_prompt
 from training.problems import generate
 
 from chat_models import talking
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import BadFile, ImpossibleSetting
 from moesaic.lab.evaluation.gsm8k_task import gsm8k_items, number_in, read_gsm8k
 from moesaic.lab.evaluation.humaneval_task import completed, humaneval_items
 from moesaic.lab.evaluation.input_files import digest, read_lines, read_text
@@ -213,7 +213,7 @@ def test_compressed_files_are_read(ending: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a.gz", "a.xz", "a.txt"])
 def test_what_cannot_be_read_is_said(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"\xff\xfe nonsense")
-    with pytest.raises(ImpossibleSetting, match=r"cannot be decompressed|is not UTF-8"):
+    with pytest.raises(BadFile, match=r"cannot be decompressed|is not UTF-8"):
         read_text(tmp_path / name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import BrokenWeights
 from moesaic.kernels.instruction_sets import REFERENCE, available
 
 pytestmark = pytest.mark.skipif(available() == (REFERENCE,), reason="no native kernels here")
@@ -64,5 +64,5 @@ def test_what_does_not_fit_is_refused() -> None:
         packed(torch.zeros(2, 70, dtype=torch.int64))
     damaged = torch.randn(40, 70)
     damaged[3, 5] = torch.nan
-    with pytest.raises(ImpossibleSetting, match="finite"):
+    with pytest.raises(BrokenWeights, match="finite"):
         runner(ISAS[0]).pack(damaged, "int4")

@@ -15,7 +15,7 @@ from native_experts import (
     random_expert,
 )
 
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import BrokenWeights
 from moesaic.kernels import _native
 from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.native import NativeKernel
@@ -144,7 +144,7 @@ def test_weights_that_are_no_numbers_are_refused(dtype: str, name: str, value: f
     weights = random_expert(shape)
     getattr(weights, name)[-1, -1] = value
     words = f"{dtype} need finite weights, .*{name} matrix has infinities or nan: the checkpoint"
-    with pytest.raises(ImpossibleSetting, match=words):
+    with pytest.raises(BrokenWeights, match=words):
         packed(kernel_for(shape, dtype), weights)
 
 

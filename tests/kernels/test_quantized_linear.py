@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import BrokenWeights
 from moesaic.kernels.instruction_sets import REFERENCE, available
 from moesaic.kernels.quantize import FORMATS, dequantize, pack_codes, quantize
 from moesaic.kernels.quantized_linear import DenseQuantizer, QuantizedWeight, stacked
@@ -91,6 +91,6 @@ def test_the_scratch_is_one_for_all_and_no_larger_than_a_piece() -> None:
 def test_what_is_not_finite_is_refused() -> None:
     damaged = torch.randn(40, 70)
     damaged[3, 5] = torch.nan
-    with pytest.raises(ImpossibleSetting, match="finite"):
+    with pytest.raises(BrokenWeights, match="finite"):
         packed(damaged, "int4")
     assert DenseQuantizer(DensePrecision.of("bf16")).pack(damaged, "bf16") is None

@@ -10,7 +10,7 @@ from trace_examples import example_block, example_header
 
 from made_up import routing_of
 from moesaic.core.confidence import Confidence
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import EngineFailed
 from moesaic.core.routing import Forecast, cut
 from moesaic.workloads.block import DECODE, PREFILL, RoutingBlock
 from moesaic.workloads.documents import documents
@@ -110,7 +110,7 @@ def test_a_forgotten_layer_is_an_error_and_leaves_no_file(tmp_path: Path) -> Non
             recorder.layer(0, np.array([[1, 2]]), np.array([[0.5, 0.5]]))
             recorder.end_step()
 
-    with pytest.raises(ImpossibleSetting, match="layers 1, 2"):
+    with pytest.raises(EngineFailed, match="layers 1, 2"):
         forgetful()
     assert list(tmp_path.iterdir()) == []
 

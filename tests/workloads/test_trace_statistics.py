@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from trace_examples import example_header, example_trace
 
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import BadFile
 from moesaic.workloads.source import MemoryTrace
 from moesaic.workloads.stats.batches import active_fraction, temperatures
 from moesaic.workloads.stats.cache import lru_curve
@@ -158,7 +158,7 @@ def test_every_statistic_is_a_number_in_a_group() -> None:
 
 def test_smallest_traces_have_statistics_too() -> None:
     assert describe(example_trace([1], layers=1, experts=1, top_k=1))["active_8"] == 1.0
-    with pytest.raises(ImpossibleSetting, match="no tokens"):
+    with pytest.raises(BadFile, match="no tokens"):
         collect(MemoryTrace(example_header(), []))
 
 

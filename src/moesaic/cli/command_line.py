@@ -14,7 +14,8 @@ import click
 
 from moesaic import __version__
 from moesaic.cli.shared import standard_output
-from moesaic.core.errors import MoesaicError, UnknownName
+from moesaic.cli.shared.exit_status import INTERRUPTED, REQUEST, exit_status
+from moesaic.core.errors import REPORT, EngineFailed, MoesaicError, UnknownName
 from moesaic.core.files import FULL
 from moesaic.core.folders import cache_folder
 
@@ -101,13 +102,15 @@ def run(imported: Callable[[], object]) -> None:
         raise
     except (click.exceptions.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
-        sys.exit(2)
+        sys.exit(REQUEST)
     except (MoesaicError, OSError, click.ClickException) as error:
         click.echo(f"error: {_in_words(error)}", err=True)
-        sys.exit(2)
+        if isinstance(error, EngineFailed):
+            click.echo(REPORT, err=True)
+        sys.exit(exit_status(error))
 
 
 def _refuse_in_a_new_worker() -> None:

@@ -1,26 +1,34 @@
-"""What can go wrong because of what the user asked.
+"""What can go wrong, by kind: what was asked for is impossible, a file is bad, the model is broken,
+or the engine failed. Each kind says who can do something about it.
 
 Every message says what was asked, what is possible and what to do; the command line prints it
-without a traceback and exits with status 2. Invariants of our own use `assert` instead.
+without a traceback and exits with the kind's status (cli/shared/exit_status.py). Invariants of our
+own use `assert` instead.
 
     MoesaicError
-    ├── UnknownName          a name that is not registered, with the nearest match
-    ├── BadConfig            a model's config.json cannot be read or is not a supported MoE
-    ├── BadCheckpoint        a model's weights are missing, truncated, misshapen or not runnable
-    ├── BadTokenizer         a model's tokenizer files are missing, malformed or of another model
-    ├── BadMachine           a machine description is malformed
-    ├── BadTrace             a routing trace is malformed, truncated or of another model
-    ├── BadPlacement         a file of learned expert uses is malformed or of another model
-    ├── CannotFetch          a model named by its id cannot be fetched from the hub
-    ├── BadPlugin            a plugin cannot be imported, or registers what is no policy
-    ├── BadPolicy            a policy of the user's own that does not keep its contract
-    ├── WorkerEnded          a process that computed a part of the work has ended before its end
-    ├── ImpossibleSetting    settings that no machine could satisfy
-    ├── IllegalPlan          a policy returned a plan that no machine may execute
-    ├── FailedRows           some sequences of a batch failed, and the error says which
-    │   ├── BrokenModel      a model computed NaN or infinity instead of logits
-    │   └── StuckGrammar     a text cannot go on as its grammar demands
-    └── MissingExtra         an optional package is needed
+    ├── ImpossibleRequest        what was asked for is impossible here: ask for something else
+    │   ├── UnknownName          a name that is not registered, with the nearest match
+    │   ├── ImpossibleSetting    settings that no machine, or not this one, could satisfy
+    │   ├── MissingExtra         an optional package is needed
+    │   ├── CannotFetch          a model named by its id cannot be fetched from the hub
+    │   ├── BadPolicy            a policy of the user's own that does not keep its contract
+    │   ├── WorkerEnded          a process that worked on it has ended, as for lack of memory
+    │   └── StuckGrammar         a text cannot go on as its grammar demands (FailedRows, too)
+    ├── BadFile                  a file is not what it should be: repair it, or give another
+    │   └── FileError            the same with the file, the field and what was expected
+    │       ├── BadConfig        a model's config.json cannot be read or is not a supported MoE
+    │       ├── BadCheckpoint    a model's weights are missing, truncated, misshapen, not runnable
+    │       ├── BadTokenizer     a model's tokenizer files are missing, malformed or of another
+    │       ├── BadMachine       a machine description is malformed
+    │       ├── BadTrace         a routing trace is malformed, truncated or of another model
+    │       ├── BadPlacement     a file of learned expert uses is malformed or of another model
+    │       └── BadPlugin        a plugin cannot be imported, or registers what is no policy
+    ├── ModelFault               the model is broken, though its files can be read: get it anew
+    │   ├── BrokenWeights        weights that are no numbers, where numbers are needed
+    │   └── BrokenModel          a model computed NaN or infinity, no logits (FailedRows, too)
+    ├── EngineFailed             the engine, its kernels or a device failed: report it
+    │   └── IllegalPlan          a policy returned a plan that no machine may execute
+    └── FailedRows               some sequences of a batch failed, and the error says which
 """
 
 from __future__ import annotations
@@ -35,7 +43,29 @@ class MoesaicError(Exception):
     """Base of everything a user can cause; `str(error)` is the whole message."""
 
 
-class UnknownName(MoesaicError):
+class ImpossibleRequest(MoesaicError):
+    """What was asked for cannot be had, at all or here."""
+
+
+class BadFile(MoesaicError):
+    """A file was read, and is not what it should be."""
+
+
+class ModelFault(MoesaicError):
+    """The model is broken: its files are whole, and what is in them cannot be computed with."""
+
+
+class EngineFailed(MoesaicError):
+    """What was asked for is possible, and was not done. `REPORT` says what to do about it."""
+
+
+REPORT = (
+    "This should not happen. Please report it with the command or program that was run, this "
+    "message and the output of `moesaic doctor`."
+)
+
+
+class UnknownName(ImpossibleRequest):
     """`problems` are reasons why further names may be missing."""
 
     def __init__(
@@ -60,7 +90,7 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
 
 
-class FileError(MoesaicError):
+class FileError(BadFile):
     """A file's content is not what it should be: names the file, the field and the expectation."""
 
     kind = "file"
@@ -100,23 +130,23 @@ class BadPlugin(FileError):
     kind = "plugin"
 
 
-class BadPolicy(MoesaicError):
+class BadPolicy(ImpossibleRequest):
     pass
 
 
-class WorkerEnded(MoesaicError):
+class WorkerEnded(ImpossibleRequest):
     pass
 
 
-class CannotFetch(MoesaicError):
+class CannotFetch(ImpossibleRequest):
     pass
 
 
-class ImpossibleSetting(MoesaicError):
+class ImpossibleSetting(ImpossibleRequest):
     pass
 
 
-class IllegalPlan(MoesaicError):
+class IllegalPlan(EngineFailed):
     pass
 
 
@@ -128,7 +158,11 @@ class FailedRows(MoesaicError):
         super().__init__(message)
 
 
-class BrokenModel(FailedRows):
+class BrokenWeights(ModelFault):
+    pass
+
+
+class BrokenModel(FailedRows, ModelFault):
     def __init__(self, rows: Iterable[int], batch: int) -> None:
         broken = tuple(rows)
         super().__init__(
@@ -139,13 +173,13 @@ class BrokenModel(FailedRows):
         )
 
 
-class StuckGrammar(FailedRows):
+class StuckGrammar(FailedRows, ImpossibleRequest):
     def __init__(self, failed: Mapping[int, str | None]) -> None:
         why = next(iter(failed.values()))
         super().__init__(failed, f"the text cannot go on as its grammar demands: {why}")
 
 
-class MissingExtra(MoesaicError):
+class MissingExtra(ImpossibleRequest):
     def __init__(self, feature: str, extra: str) -> None:
         super().__init__(
             f"{feature} needs an optional package: install it with pip install 'moesaic[{extra}]'."

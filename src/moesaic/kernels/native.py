@@ -14,7 +14,7 @@ from threading import local
 
 import torch
 
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import BrokenWeights
 from moesaic.core.numa import Nodes
 from moesaic.kernels import _native
 from moesaic.kernels.base import ExpertWeights, LayerExecutor
@@ -112,7 +112,7 @@ def pack_with(
             gate, up, down, FLOAT_TYPES[dtype], hidden, inner, block.data_ptr()
         )
     except ArithmeticError as error:
-        raise ImpossibleSetting(
+        raise BrokenWeights(
             f"experts in {kernel.dtype} need finite weights, but of an expert {error}: the "
             "checkpoint is damaged or was saved from a diverged training. Get it anew, or see with "
             "bf16 experts what it computes."

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import torch
 
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import BrokenWeights
 from moesaic.core.numa import Nodes
 from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.biases import biases_in, store_biases
@@ -99,7 +99,7 @@ class QuantizedKernel:
     ) -> None:
         codes, scales = quantize(matrix, self._form)
         if not scales.isfinite().all():
-            raise ImpossibleSetting(
+            raise BrokenWeights(
                 f"experts in {self.dtype} need finite weights, but an expert's {name} matrix has "
                 "infinities or nan: the checkpoint is damaged or was saved from a diverged "
                 "training. Get it anew, or see with bf16 experts what it computes."

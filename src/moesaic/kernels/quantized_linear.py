@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import BrokenWeights
 from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.gpu.dense import product
 from moesaic.kernels.products import linear
@@ -106,8 +106,8 @@ class DenseQuantizer:
         return QuantizedNetwork(shape, stacked([gate, up]), down)
 
 
-def not_finite(dtype: str) -> ImpossibleSetting:
-    return ImpossibleSetting(
+def not_finite(dtype: str) -> BrokenWeights:
+    return BrokenWeights(
         f"dense weights in {dtype} need finite numbers, but a matrix has infinities or nan: the "
         "checkpoint is damaged or was saved from a diverged training. Get it anew, or see with "
         "--dense-dtype bf16 what it computes."

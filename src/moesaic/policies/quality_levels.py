@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from moesaic.core.errors import FileError, ImpossibleSetting, UnknownName
+from moesaic.core.errors import BadFile, FileError, ImpossibleSetting, UnknownName
 from moesaic.core.parsing import read_json
 from moesaic.policies.gate import FULL
 
@@ -72,7 +72,7 @@ def _from_file(path: Path) -> QualityLevel:
     found = {name: fields.get(name) for name in ("gate", "cost", "measured_on", "model")}
     missing = [name for name, value in found.items() if not isinstance(value, str)]
     if fields.get("format") != FORMAT or missing:
-        raise ImpossibleSetting(
+        raise BadFile(
             f"quality {str(path)!r} is no file of `moesaic calibrate` (format {FORMAT}): give one, "
             f"or {', '.join(LEVELS)}"
         )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from moesaic.core.confidence import UNKNOWN, Confidence
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import EngineFailed
 from moesaic.core.routing import Forecast
 from moesaic.workloads.block import CONFIDENCE, PHASES, RoutingBlock, columns_of, join
 from moesaic.workloads.header import TraceHeader
@@ -120,7 +120,7 @@ class Recorder:
         assert self._step is not None, "end_step without begin_step"
         if self._missing:
             layers = ", ".join(map(str, sorted(self._missing)))
-            raise ImpossibleSetting(f"a recorded step lacks the routing of layers {layers}")
+            raise EngineFailed(f"a recorded step lacks the routing of layers {layers}")
         step = self._step
         if self.header.has_confidence and confidence is not None:
             step = replace(step, **confidence._asdict())

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from moesaic.models.tokenizer import Tokenizer
 
 Line = tuple[str, str]  # name, value
-INCOMPLETE_STATUS = 3  # exit status where an answer does not match its schema or grammar yet
 
 
 class Limits(NamedTuple):

@@ -50,7 +50,7 @@ def chat(model: str | None, as_json: bool, **asked: Any) -> None:
 
     MODEL is a directory in Hugging Face layout, an id there or a GGUF file, with a chat template;
     without it, the bundled moesaic-20m answers. Piped lines are answered one by one; the exit
-    status is then 2 where one was not answered, and 3 where an answer is incomplete. /help lists
+    status is then that of the first that was not, and 3 where an answer is incomplete. /help lists
     commands, Ctrl-C ends an answer, Ctrl-D the conversation."""
     settings = one_text_settings(asked, announce=False)
     folder = model_folder(model, settings)
@@ -90,11 +90,11 @@ def _check_chat_template(prepared: Prepared, params: SamplingParams, system: str
 
 
 def _talk(conversation: Conversation, answer: Callable[[Conversation, str], Completion]) -> int:
-    """Until the user leaves. The exit status: 2 if something could not be done."""
-    from moesaic.cli.run.answer_output import INCOMPLETE_STATUS
+    """Until the user leaves. The exit status is that of the first line that failed, if one did."""
     from moesaic.cli.run.chat_commands import run_command
+    from moesaic.cli.shared.exit_status import INCOMPLETE, exit_status
 
-    fine, complete = True, True
+    failed, complete = 0, True
     for line in _lines():
         try:
             if line.startswith("/"):
@@ -103,13 +103,11 @@ def _talk(conversation: Conversation, answer: Callable[[Conversation, str], Comp
             elif line.strip():
                 complete &= answer(conversation, line.strip()).finish_reason != "incomplete"
         except MoesaicError as error:
-            fine = False
+            failed = failed or exit_status(error)
             click.echo(f"error: {error}", err=True)
         except KeyboardInterrupt:  # a moment too late for the answer
             click.echo(err=True)
-    if not fine:
-        return 2
-    return 0 if complete else INCOMPLETE_STATUS
+    return failed or (0 if complete else INCOMPLETE)
 
 
 def _answer(conversation: Conversation, text: str, stats: bool) -> Completion:

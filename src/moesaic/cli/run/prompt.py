@@ -11,7 +11,7 @@ import click
 
 from moesaic.cli.shared.option_order import named, repeated_options
 from moesaic.cli.shared.option_stack import F, stack
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import BadFile, ImpossibleSetting
 
 if TYPE_CHECKING:
     from moesaic.engine.preparation import Prepared
@@ -87,15 +87,15 @@ def _from_file(name: str) -> str:
         content = Path(name).read_bytes()
         text = content.decode().removesuffix("\n")
     except OSError as error:
-        raise ImpossibleSetting(f"--file {name!r}: {error.strerror}") from None
+        raise BadFile(f"--file {name!r}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ImpossibleSetting(
+        raise BadFile(
             f"--file {name!r} is not valid UTF-8: byte 0x{content[error.start]:02x} in line {line} "
             f"(offset {error.start}); convert it, for example with `iconv -f LATIN1 -t UTF-8`"
         ) from None
     if not text:
-        raise ImpossibleSetting(f"the prompt in --file {name!r} is empty: write some text to it")
+        raise BadFile(f"the prompt in --file {name!r} is empty: write some text to it")
     return text
 
 

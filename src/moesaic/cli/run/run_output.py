@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moesaic.cli.run.answer_output import (
-    INCOMPLETE_STATUS,
     Limits,
     Line,
     answer_fields,
@@ -21,6 +20,7 @@ from moesaic.cli.run.answer_output import (
     print_lines,
     warn_incomplete,
 )
+from moesaic.cli.shared.exit_status import INCOMPLETE
 from moesaic.cli.shared.output import print_json
 from moesaic.policies.quality_levels import LEVELS, quality_level
 
@@ -95,7 +95,7 @@ def end(run: FinishedRun) -> None:
     for failure in run.failures:
         raise failure
     if incomplete:
-        sys.exit(INCOMPLETE_STATUS)
+        sys.exit(INCOMPLETE)
 
 
 def _answer(run: FinishedRun, place: int) -> dict[str, Any]:

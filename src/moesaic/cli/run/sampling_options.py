@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 
 from moesaic.cli.shared.option_stack import stack
-from moesaic.core.errors import BadTokenizer, ImpossibleSetting
+from moesaic.core.errors import BadFile, BadTokenizer, ImpossibleSetting
 from moesaic.engine.sampling.sampling_params import SamplingParams
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -114,12 +114,12 @@ def _content(option: str, name: str) -> str:
         with Path(name).open("rb") as stream:
             content = stream.read(_MAX_BYTES + 1)
         if len(content) > _MAX_BYTES:
-            raise ImpossibleSetting(f"{option} {name!r}: the file has more than {_MAX_BYTES} bytes")
+            raise BadFile(f"{option} {name!r}: the file has more than {_MAX_BYTES} bytes")
         return content.decode()
     except OSError as error:
-        raise ImpossibleSetting(f"{option} {name!r}: {error.strerror}") from None
+        raise BadFile(f"{option} {name!r}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ImpossibleSetting(f"{option} {name!r} is not UTF-8 text") from None
+        raise BadFile(f"{option} {name!r} is not UTF-8 text") from None
 
 
 def _number(name: str, kind: type, metavar: str, words: str) -> Callable[[F], F]:

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from moesaic.cli.study.eval_options import MAX_TOKENS, PROBLEMS, Asked
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import BadFile, ImpossibleSetting
 from moesaic.lab.evaluation.gsm8k_task import gsm8k_items, read_gsm8k
 from moesaic.lab.evaluation.humaneval_task import humaneval_items
 from moesaic.lab.evaluation.items import Item, Unusable
@@ -43,7 +43,7 @@ def make_items(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
     for task in asked.tasks:
         items = makers[task](asked, tokenizer, context)
         if not items:
-            raise ImpossibleSetting(f"{str(asked.files[task])!r} has nothing to ask: it is empty")
+            raise BadFile(f"{str(asked.files[task])!r} has nothing to ask: it is empty")
         found += items
     return found
 

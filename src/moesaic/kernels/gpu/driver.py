@@ -8,12 +8,12 @@ from functools import cache
 
 import torch
 
-from moesaic.core.errors import MoesaicError
+from moesaic.core.errors import EngineFailed
 
 WAIT_GEQ = 0x0  # until (value at the address - the value given) >= 0, cyclically
 
 
-class CudaFailed(MoesaicError):
+class CudaFailed(EngineFailed):
     """The driver refused a call."""
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from moesaic.core.caches import writable_cache
-from moesaic.core.errors import MoesaicError
+from moesaic.core.errors import EngineFailed
 
 
-class CompilationFailed(MoesaicError):
+class CompilationFailed(EngineFailed):
     """A CUDA source does not compile."""
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from moesaic.core.errors import MoesaicError
+from moesaic.core.errors import ImpossibleRequest
 from moesaic.core.parsing import short
 from moesaic.hardware.host import memory, usable_cores
 from moesaic.lab.bench.bench_model import BenchModel
@@ -31,7 +31,7 @@ _SECONDS = 300
 _WORDS = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
-class PeerFailed(MoesaicError):
+class PeerFailed(ImpossibleRequest):
     """Another program could not be measured."""
 
 

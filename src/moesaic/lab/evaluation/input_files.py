@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import BadFile
 
 _SAMPLE = 1 << 20
 
@@ -52,7 +52,7 @@ def read_text(path: Path) -> str:
         what = f"is not UTF-8 text ({error.reason} at byte {error.start})"
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
         what = f"cannot be decompressed ({error}); fetch it again"
-    raise ImpossibleSetting(f"the file {str(path)!r} {what}")
+    raise BadFile(f"the file {str(path)!r} {what}")
 
 
 def read_lines(path: Path) -> Iterator[Line]:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from moesaic.core.errors import FileError, ImpossibleSetting
+from moesaic.core.errors import BadFile, FileError, ImpossibleSetting
 from moesaic.core.files import whole_file
 from moesaic.core.parsing import read_json
 from moesaic.lab.evaluation.results import ItemResult, from_line
@@ -66,7 +66,7 @@ class Journal:
             try:
                 result = from_line(line.decode("utf-8", "surrogateescape"))
             except (ValueError, RecursionError):
-                raise ImpossibleSetting(
+                raise BadFile(
                     f"{self.folder / RESULTS}, line {number} is no result: repair it, or begin "
                     "anew with --restart"
                 ) from None
@@ -93,7 +93,7 @@ def _read(path: Path) -> dict[str, Any]:
             return found
     except FileError:
         pass
-    raise ImpossibleSetting(f"{path} is damaged: begin anew with --restart") from None
+    raise BadFile(f"{path} is damaged: begin anew with --restart") from None
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

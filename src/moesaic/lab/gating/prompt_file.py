@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import BadFile
 from moesaic.lab.evaluation.final_answer import extract_answer, same_answer
 from moesaic.lab.evaluation.input_files import Unfit, is_lines, read_lines, read_text
 from moesaic.lab.evaluation.items import Question, Verdict
@@ -29,7 +29,7 @@ def read_prompts(path: Path, limit: int | None) -> list[PromptLine]:
         texts = (line.strip() for line in read_text(path).splitlines())
         found = [PromptLine(text) for text in texts if text]
     if not found:
-        raise ImpossibleSetting(f"{str(path)!r} has no prompts: it is empty")
+        raise BadFile(f"{str(path)!r} has no prompts: it is empty")
     return found[:limit]
 
 
@@ -42,7 +42,7 @@ def _json_prompts(path: Path) -> list[PromptLine]:
             answer = line.text("answer") if "answer" in fields else None
             found.append(PromptLine(line.text(name), answer))
         except Unfit as error:
-            raise ImpossibleSetting(f"{str(path)!r}, line {line.number}: {error}") from None
+            raise BadFile(f"{str(path)!r}, line {line.number}: {error}") from None
     return found
 
 

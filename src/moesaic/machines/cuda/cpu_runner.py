@@ -8,7 +8,7 @@ from ctypes import POINTER, c_char_p, c_double, c_int32, c_void_p
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import EngineFailed
 from moesaic.kernels.native_format import ACTIVATIONS, DTYPES
 from moesaic.machines.cuda.conductor import CpuExperts
 from moesaic.model_info.expert_shape import ExpertShape
@@ -50,7 +50,7 @@ class CpuRunner:
             ACTIVATIONS[shape.activation], 0, tiles_from,
         )  # fmt: skip
         if not self._runner:
-            raise ImpossibleSetting(f"no CPU kernels: {library.moesaic_last_error().decode()}")
+            raise EngineFailed(f"no CPU kernels: {library.moesaic_last_error().decode()}")
 
     def addresses(self) -> CpuExperts:
         verbs = ("submit", "wait", "last_error", "read_ahead", "read_some")
@@ -66,14 +66,14 @@ class CpuRunner:
         if library.moesaic_submit(self._runner, ctypes.byref(call)) or library.moesaic_wait(
             self._runner, 1
         ):
-            raise ImpossibleSetting(library.moesaic_last_error().decode())
+            raise EngineFailed(library.moesaic_last_error().decode())
 
     def read_ahead(self, blocks: NDArray[np.int64]) -> None:
         """Experts that the next layer may have, by their blocks' addresses, likeliest first."""
         library = self._library
         library.moesaic_read_ahead.argtypes = (c_void_p, c_void_p, c_int32)
         if library.moesaic_read_ahead(self._runner, blocks.ctypes.data, len(blocks)):
-            raise ImpossibleSetting(library.moesaic_last_error().decode())
+            raise EngineFailed(library.moesaic_last_error().decode())
 
     def read_some(self) -> bool:
         """A few lines of the caller's own part of them; False: nothing is left."""

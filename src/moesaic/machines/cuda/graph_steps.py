@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import EngineFailed
 from moesaic.core.native_brain import NativeBrain
 from moesaic.core.rerun_decider import RerunDecider
 from moesaic.kernels.gpu.driver import current_context
@@ -300,7 +300,7 @@ class GraphSteps:
         except RuntimeError as error:
             self._ahead.cancel()
             torch.cuda.synchronize()
-            raise ImpossibleSetting(
+            raise EngineFailed(
                 f"a decode step failed between GPU and CPU: {error}. Load the model again"
             ) from error
 

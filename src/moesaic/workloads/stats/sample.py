@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import BadFile
 from moesaic.core.routing import UNUSED
 from moesaic.workloads.block import join
 from moesaic.workloads.source import TraceSource
@@ -91,7 +91,7 @@ def collect(source: TraceSource, max_tokens: int = MAX_TOKENS) -> Sample:
         if left <= 0:
             break
     if not sum(map(len, blocks)):
-        raise ImpossibleSetting(f"the trace of {header.model} has no tokens to describe")
+        raise BadFile(f"the trace of {header.model} has no tokens to describe")
     whole = join(blocks)
     cuts = np.flatnonzero(whole.documents[1:] != whole.documents[:-1]) + 1
     starts = np.concatenate([[0], cuts, [len(whole)]]).astype(np.int64)

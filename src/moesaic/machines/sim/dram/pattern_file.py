@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from moesaic.core.errors import MoesaicError
+from moesaic.core.errors import BadFile
 from moesaic.machines.sim.dram.pattern import ADDRESS, Pattern, limits
 from moesaic.machines.sim.dram.timing import Geometry
 
@@ -16,7 +16,7 @@ _SHAPE = f"R {' '.join(ADDRESS)}"
 _KINDS = {"R": 0, "W": 1}
 
 
-class BadPatternFile(MoesaicError):
+class BadPatternFile(BadFile):
     def __init__(self, path: object, line: int, problem: str) -> None:
         super().__init__(f"{path}:{line}: {problem}")
 
