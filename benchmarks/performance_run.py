@@ -46,7 +46,7 @@ def run(
     commit: str | None,
     say: Say,
 ) -> dict[str, Any]:
-    """All rows; whoever is interrupted has in `out` what was there."""
+    """All rows; after an interruption `out` has those that were measured."""
     end = perf_counter() + seconds if seconds is not None else float("inf")
     result: dict[str, Any] = {
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",

@@ -152,7 +152,7 @@ def _answers(
 def _described(
     source: TraceSource, model: str, name: str, domains: list[str], asked: argparse.Namespace
 ) -> TraceSource:
-    """The trace with what nobody could know while it was recorded."""
+    """The trace with what was not known while it was recorded."""
     facts = {
         "prompt_tokens_most": asked.prompt_tokens,
         "answer_tokens_most": asked.answer_tokens,

@@ -58,7 +58,7 @@ class RandomMoves:
 
 
 class RandomBrain(Brain):
-    """Any device for any expert, transfers kept and staged, and anybody moved in idle time.
+    """Any device for any expert, transfers kept and staged, and any expert moved in idle time.
     `done` counts what kinds of things it asked for."""
 
     schedule: Any = None  # a runner may set it; nothing is scheduled by it

@@ -1,6 +1,6 @@
 """A problem as text to learn: plain, or as a conversation of one or more turns.
 
-Every piece says whether it is asked (by whoever writes the prompt) or answered (by the model).
+Every piece says whether it is asked (by the prompt's author) or answered (by the model).
 No torch here: worker processes import this.
 """
 

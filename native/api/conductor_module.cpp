@@ -57,7 +57,7 @@ TableLayout table_layout(const nb::dict& given) {
   return t;
 }
 
-// Empty: nobody runs a token again.
+// Empty: no token runs again.
 Wants wants_of(const nb::dict& given) {
   Wants w;
   if (!given.size()) return w;

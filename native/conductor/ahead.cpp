@@ -42,8 +42,8 @@ void Conductor::pass_ahead() {
   store(config_.mailbox.start, 1);
 }
 
-// Until there is one, or the conductor is stopped. A claimed launch may wait as long as the GPU may take: whoever
-// prepares its step may itself be waiting for the whole GPU.
+// Until there is one, or the conductor is stopped. A claimed launch may wait as long as the GPU may take:
+// the caller that prepares its step may itself be waiting for the whole GPU.
 void Conductor::await_step() {
   std::unique_lock lock(mutex_);
   const auto called = [this] { return state_ == State::running || state_ == State::stopping; };

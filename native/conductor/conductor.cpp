@@ -61,7 +61,7 @@ std::vector<int> Conductor::slots() {
     std::unique_lock lock(mutex_);
     done_.wait(lock, [this] { return state_ != State::running; });
   }
-  pending_.clear();  // somebody else may arrange the slots from here on
+  pending_.clear();  // another machine may arrange the slots from here on
   const std::int64_t deadline = now() + config_.watchdog_ns;
   for (settle(); std::int32_t(copies_->ended() - started_) < 0 || !slots_.flights().empty(); settle()) {
     if (now() > deadline) throw std::runtime_error("a copy to the GPU does not end");
@@ -343,7 +343,7 @@ void Conductor::start_background() {
 void Conductor::learn(const LayerTimes& times) {
   Brain& brain = config_.brain;
   const BrainFields& at = brain.at;
-  // Where the CPU had nothing to do nobody here sees the layer's end, and the plan's own estimate stands for it.
+  // Where the CPU had nothing to do the layer's end is not seen here, and the plan's own estimate stands for it.
   const std::int64_t end = cpu_experts_.empty() ? times.planned + brain.ints(at.plan)[kPlanEstimate] : times.summed;
   brain[at.report_start_ns] = times.planned, brain[at.report_end_ns] = end;
   brain[at.report_active] = times.on_gpu + times.on_cpu, brain[at.report_hits] = times.hits;

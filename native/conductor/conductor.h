@@ -4,13 +4,13 @@
 // GPU and conductor meet through flags in pinned memory. Within a step, with layers counted from 1: the GPU sets
 // `routed` to the layer when hidden states and routing are in the mailbox; the conductor sets `planned` when the table
 // is written, and `summed` when the CPU's sum is in the mailbox. A new step begins with all of them 0. Where the GPU
-// applies the gates of later layers, it sets `forecast_ready` when their choices are in the mailbox; nobody has to wait for it.
+// applies the gates of later layers, it sets `forecast_ready` when their choices are in the mailbox; no thread has to wait for it.
 // In long steps hidden states are megabytes: they travel while the layer is planned (`hidden_ready`), and the CPU's sum
 // comes back as bf16.
 //
 // A launch begins when `start` is 1, and sets it back. So the next step can be launched while one runs, before its
 // inputs are known (`expect`). One that is not wanted goes through without effect: after a while the conductor's thread
-// lets it, since whoever waits for the whole GPU waits for such a launch, too.
+// lets it, since a thread that waits for the whole GPU waits for such a launch, too.
 #pragma once
 
 #include <atomic>
@@ -141,12 +141,12 @@ class Conductor {
   // By layer * experts + expert, the slot or -1, when a step under way has ended and all copies have arrived. The GPU
   // must be idle by then.
   std::vector<int> slots();
-  // The same as somebody else has arranged them since.
+  // The same as another machine has arranged them since.
   void load_slots(const std::vector<int>& slot_of);
   // Prepares a step, and starts the launch that was claimed; without one, launch the graph afterwards. The arrays of
   // `wants` stay until the next step begins.
   void begin(const StepShape& step, const Wants& wants = {});
-  // Between steps: the next launch finds no experts and waits for nobody.
+  // Between steps: the next launch finds no experts and does not wait.
   void release();
   // The next step has been launched. `active`: where that launch reads how many of its tokens are real.
   void expect(std::int64_t* active);
@@ -244,7 +244,7 @@ class Conductor {
   std::deque<Move> pending_;             // background moves that have not begun
   std::vector<Demanded> demanded_;       // copies to start
   std::vector<int> absent_;              // experts of the next layer that are not on the GPU
-  bool computing_ = false;               // the CPU's experts, and nobody waits for them yet
+  bool computing_ = false;               // the CPU's experts, and no thread waits for them yet
   std::int64_t cpu_ended_ns_ = 0;        // noted by a worker
   std::vector<std::int32_t> cpu_experts_;
   std::vector<const std::uint8_t*> cpu_blocks_;
@@ -259,7 +259,7 @@ class Conductor {
   std::mutex mutex_;
   std::condition_variable wake_, done_;
   std::int64_t* ahead_ = nullptr;  // of the launch that waits for its step: where its active tokens are counted
-  bool claimed_ = false;           // it is kept for whoever prepares that step
+  bool claimed_ = false;           // it is kept for the caller that prepares that step
   bool expired_ = false;           // for too long: it has gone through
   std::atomic<State> state_{State::idle};
   std::string error_;

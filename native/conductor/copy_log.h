@@ -14,7 +14,7 @@ namespace moesaic {
 // In nanoseconds of the steady clock. A copy ended between `unseen`, when it was last found under way, and `seen`.
 struct CopyTimes {
   int index;       // layer * experts + expert
-  int background;  // 1: nobody demanded it yet
+  int background;  // 1: not demanded yet
   std::int64_t submitted, unseen, seen;
 };
 
@@ -49,11 +49,11 @@ class CopyLog {
     std::uint32_t ticket;
     CopyTimes times;
   };
-  static constexpr std::size_t kKept = 4096;  // where nobody takes them
+  static constexpr std::size_t kKept = 4096;  // where they are not taken
 
   std::deque<UnderWay> under_way_;
   std::deque<CopyTimes> ended_;
-  std::int64_t watched_ = 0;  // when somebody looked last
+  std::int64_t watched_ = 0;  // when the copies were looked at last
 };
 
 }  // namespace moesaic

@@ -7,7 +7,7 @@
 
 namespace moesaic {
 
-constexpr std::uint32_t kReleased = 0x7fffffff;  // above every layer's number: nobody waits any more
+constexpr std::uint32_t kReleased = 0x7fffffff;  // above every layer's number: no kernel waits any more
 
 inline std::uint32_t load(std::uint32_t* flag) { return std::atomic_ref(*flag).load(std::memory_order_acquire); }
 inline void store(std::uint32_t* flag, std::uint32_t value) {

@@ -28,8 +28,8 @@ void Conductor::look_ahead(int layer, LayerTimes& times) {
 }
 
 // How many moves the brain has found. It is given forecasts where there is time for moves; where they do not come in
-// time it is not asked: it has learned no predictions that could stand in for them. Nobody waits for them where every
-// token runs again, or where the brain does not want them in this step.
+// time it is not asked: it has learned no predictions that could stand in for them. Forecasts are not waited for where
+// every token runs again, or where the brain does not want them in this step.
 Word Conductor::find_moves(int layer) {
   Brain& brain = config_.brain;
   const int depth = std::min({forecast_source_.depth, config_.layers - layer - 1, int(brain[brain.at.lookahead])});

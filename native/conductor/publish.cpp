@@ -157,7 +157,7 @@ void Conductor::give_up_layer() {
   staging_.reset();
   try {
     if (started_ != ticket_) copies_->start(0, 0, 0, ticket_);
-  } catch (const std::exception&) {  // the GPU is lost, and with it whoever waits
+  } catch (const std::exception&) {  // the GPU is lost, and with it what waits there
   }
   started_ = ticket_;
 }

@@ -79,7 +79,7 @@ class Slots {
   // By index, kNoSlot for experts without one.
   const std::vector<int>& all() const { return slot_of_; }
 
-  // Everything as somebody else has arranged it; nothing may be on its way.
+  // Everything as another machine has arranged it; nothing may be on its way.
   void load(const std::vector<int>& slot_of) {
     if (slot_of.size() != slot_of_.size()) throw std::runtime_error("slots of other experts");
     std::vector<char> taken(std::size_t(count_), 0);

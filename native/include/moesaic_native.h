@@ -45,7 +45,7 @@ typedef struct {
   int32_t out_type;
   int32_t add; /* 1: add to an fp32 out; 0: overwrite */
   /* May be null. The worker that ends the layer notes the time in done_ns (of the steady clock), then sets
-   * done_flag to done_value: whoever watches the flag need not wait for the thread that waits. */
+   * done_flag to done_value: a thread that watches the flag need not wait for the one that waits. */
   uint32_t* done_flag;
   uint32_t done_value;
   int64_t* done_ns;

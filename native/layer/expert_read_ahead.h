@@ -40,7 +40,7 @@ class ExpertReadAhead : public Job {
 
   int phases() const override { return 1; }
   int items(int) override { return worker_slots_ - 1; }
-  // Whoever has read its own part already does nothing with another's item: nobody else has a use for that.
+  // A worker that has read its own part does nothing with another's item: no other worker has a use for that.
   void run(int, int, int worker) override {
     while (read_some(worker)) {
     }

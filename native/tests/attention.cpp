@@ -1,5 +1,5 @@
 // Attention of prompts: against double loops, the same bits however prompts are cut and batched, and what is
-// not finite reaches those who see it, and nobody else.
+// not finite reaches the tokens that see it, and no others.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -9,7 +9,7 @@ __version__ = "0.1.0"
 
 # Threads that spin at a barrier while another program holds a core wait for the scheduler, again
 # and again: one busy neighbour made a decode step on two cores ten times slower. Sleeping ones
-# cost next to nothing. Read once, when torch is loaded; whoever has set it is not overruled.
+# cost next to nothing. Read once, when torch is loaded; a user's own setting is kept.
 # What is measured beside this engine does not inherit it (lab/user_environment.py): the mark tells
 # that it is ours, or that the process is another's.
 if "OMP_WAIT_POLICY" not in os.environ and os.environ.get("MOESAIC_WAIT_POLICY") != "user":

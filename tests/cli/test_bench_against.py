@@ -184,7 +184,7 @@ def test_what_a_contender_says_before_it_ends() -> None:
 
 
 def test_no_contender_outlives_an_interrupt() -> None:
-    """Whoever ends this process by a signal, waits for no turn."""
+    """A signal ends this process without waiting for a turn."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt

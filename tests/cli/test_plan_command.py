@@ -50,7 +50,7 @@ CONFIG = {
 
 @pytest.fixture(autouse=True)
 def unmeasured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody ran `moesaic profile` here."""
+    """`moesaic profile` was not run here."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 

@@ -1,5 +1,5 @@
 """Devices that a CUDA machine is tested on, and streams that make it wait: copies come late, as
-late as they can, and whoever does not wait for them reads something else."""
+late as they can, and code that does not wait for them reads something else."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Does a captured step's timeline show what happened: in order, one thing per lane at a time, every
-expert and copy once, and no time that nobody accounts for? With a GPU that is a function."""
+expert and copy once, and no time without an account? With a GPU that is a function."""
 
 from __future__ import annotations
 

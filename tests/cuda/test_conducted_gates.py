@@ -178,7 +178,7 @@ def test_drafts_are_checked_as_layer_by_layer(names: tuple[str, str, str], forec
 
 
 def test_wants_that_were_never_right_are_still_known() -> None:
-    """A trust of nothing would say that nobody has judged them."""
+    """A trust of nothing would say that they were not judged."""
     scene = scene_of(("hybrid", "mrs", "impact"), 1, "big-little")
     fallback = FallbackPrefetch(scene.brain, BigLittle(TOP_K, k=1, distance=2))
     for number in range(2):

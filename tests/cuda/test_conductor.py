@@ -247,7 +247,7 @@ def test_few_background_copies_are_under_way() -> None:
 
 
 def test_memory_that_copies_write_to_outlives_its_owner() -> None:
-    """Slow copies are under way when somebody forgets everything but the conductor."""
+    """Slow copies are under way when everything but the conductor is forgotten."""
     policies = PolicySet.of(schedule="hybrid", cache="mrs", prefetch="impact")
     scene, rng = Scene(policies, slots=9, copy_ns=2_000_000), np.random.default_rng(9)
     for number in range(20):
@@ -313,7 +313,7 @@ def test_scores_that_are_not_numbers_are_an_error() -> None:
 
 
 def test_after_a_failure_slots_hold_only_what_was_there() -> None:
-    """The plan had experts read into slots; nobody knows whether that happened."""
+    """The plan had experts read into slots; it is not known whether that happened."""
     scene = Scene(PolicySet.of(schedule="hybrid", cache="lru", prefetch="none"), slots=3)
     before = [slot >= 0 for slot in scene.conductor.slots()]
     scene.cpu.fails = True
@@ -342,7 +342,7 @@ def test_a_step_that_cannot_begin_leaves_the_flags_of_another() -> None:
 
 
 def test_slots_are_handed_over_when_the_step_under_way_has_ended() -> None:
-    """Whoever began it may have been interrupted before waiting for it."""
+    """Its caller may have been interrupted before waiting for it."""
     scene, begun = Scene(PolicySet.of(), slots=4), Event()
     route = scene._route
 

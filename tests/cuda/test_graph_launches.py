@@ -24,7 +24,7 @@ LONGER_S = 0.1  # than a launch waits for its step
 
 
 def conversation(runner: Runner) -> list[torch.Tensor]:
-    """One sequence, then two, then one again; somebody is slow, or waits for the whole GPU."""
+    """One sequence, then two, then one again; the caller is slow, or waits for the whole GPU."""
     found = [runner.step([SequenceInput(slot, [3 + slot, 4, 5, 6])]) for slot in range(2)]
     for number in range(24):
         both = 8 <= number < 14

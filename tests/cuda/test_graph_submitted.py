@@ -31,7 +31,7 @@ WIDE = {
 
 
 def conversation(runner: Runner, submits: bool) -> list[torch.Tensor]:
-    """Prompts, then decoded tokens of one sequence or two; somebody is slow, waits for the whole
+    """Prompts, then decoded tokens of one sequence or two; the caller is slow, waits for the whole
     GPU, gives a step up or reads a prompt between."""
     found = [runner.step([SequenceInput(slot, [3 + slot, 4, 5, 6])]) for slot in range(2)]
     for number in range(24):
@@ -53,7 +53,7 @@ def collected(runner: Runner, inputs: list[SequenceInput], number: int) -> torch
         sleep(LONGER_S)
     if number in (6, 11):
         torch.cuda.synchronize()
-    if number == 16:  # somebody was interrupted, and nobody knows of that step
+    if number == 16:  # the caller was interrupted, and that step is forgotten
         assert runner.submit(inputs)
     if number == 20:
         return runner.step(inputs)
@@ -90,7 +90,7 @@ def test_reports_are_of_the_collected_step() -> None:
 
 
 def test_what_was_not_captured_is_not_submitted() -> None:
-    """Nobody waits for a capture to be told a token."""
+    """A token is told without waiting for a capture."""
     runner = runner_of("qwen3-30b-a3b", STATIC, Timeline(enabled=False))
     runner.step([SequenceInput(0, [1, 2, 3])])
     for how in (GREEDY, None):

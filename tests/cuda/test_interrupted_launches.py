@@ -1,4 +1,4 @@
-"""Ctrl-C while the next step is launched ahead: nothing waits on the GPU that nobody knows of."""
+"""Ctrl-C while the next step is launched ahead: nothing is forgotten that waits on the GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever collects a step late: is its time still the machine's?"""
+"""Of a step that is collected late: is its time still the machine's?"""
 
 from __future__ import annotations
 

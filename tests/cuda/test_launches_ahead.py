@@ -1,4 +1,4 @@
-"""Launches that wait for their step: who begins them, and what becomes of those nobody wants."""
+"""Launches that wait for their step: how they begin, and what becomes of unwanted ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def waiting_scene(ahead_ns: int, watchdog_ns: int = 5_000_000_000) -> tuple[Scen
 
 
 def passed(scene: Scene, active: torch.Tensor) -> bool:
-    """The launch has begun, and finds neither tokens nor experts nor anybody to wait for."""
+    """The launch has begun, and finds neither tokens nor experts nor anything to wait for."""
     flags = [int(scene.mailbox[name][0]) for name in ("start", "planned", "summed")]
     begun = flags[0] == 1
     if begun:
@@ -52,7 +52,7 @@ def test_a_claimed_launch_waits_for_its_step() -> None:
 
 
 def test_a_claimed_launch_does_not_wait_for_ever() -> None:
-    """Whoever claimed it may be waiting for the whole GPU. Its step is refused, the next is not."""
+    """Its claimer may be waiting for the whole GPU. Its step is refused, the next is not."""
     scene, active = waiting_scene(ahead_ns=1_000_000_000, watchdog_ns=50_000_000)
     assert scene.conductor.claim()
     deadline = monotonic() + 10

@@ -69,7 +69,7 @@ def test_what_a_failed_test_left_is_closed(runtime: Runtime) -> None:
     again = Pinned(8192, 100)
     left.close()
     shared.close()
-    assert runtime.ranges == {4096, 8192}, "too late to take it from somebody else"
+    assert runtime.ranges == {4096, 8192}, "too late to take it from another owner"
     again.close()
     kept.close()
     assert runtime.ranges == set()

@@ -175,7 +175,7 @@ def test_a_link_leads_to_where_the_model_is_written(tmp_path: Path) -> None:
 
 
 def test_what_running_refuses_is_not_packed(tmp_path: Path) -> None:
-    """A head that is not the embedding's copy would be left out, and nobody could notice."""
+    """A head that is not the embedding's copy would be left out unnoticed."""
     source = shutil.copytree(stock.saved("mixtral-tied").folder, tmp_path / "source")
     tensors = load_file(source / DENSE)
     tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"] + 1

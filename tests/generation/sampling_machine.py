@@ -20,7 +20,7 @@ BROKEN = 50  # after this token the model computes NaN
 
 
 class Machine(NoNetwork):
-    """Samples tokens itself where nobody needs logits."""
+    """Samples tokens itself where no logits are needed."""
 
     def __init__(self, finds: bool) -> None:
         super().__init__()

@@ -185,7 +185,7 @@ def test_llama_bench_runs_with_as_many_layers_experts_on_the_gpu(
     assert run_peers(model, configs, batches, 1, named, stock=False) == []
     said = capsys.readouterr().err
     assert "not compared: llama.cpp: beside a GPU it is measured with one sequence only" in said
-    assert "writing random weights" not in said, "nobody would read them"
+    assert "writing random weights" not in said, "they would not be read"
 
 
 def test_a_peer_that_cannot_take_part_costs_no_measurements(

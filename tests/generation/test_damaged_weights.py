@@ -82,7 +82,7 @@ def test_damaged_experts(value: float, family: str) -> None:
 
 
 def test_others_of_the_batch_go_on() -> None:
-    """A token whose query alone is infinite: nobody else looks at it."""
+    """A token whose query alone is infinite: no other token looks at it."""
     with LLM(stock.saved("mixtral").folder, threads=1) as model:
         (alone,) = model.generate([[1, 2, 3]], greedy(4))
         embedding = model.model.runner.decoder.embedding

@@ -106,7 +106,7 @@ def test_no_probability_is_too_small_to_keep() -> None:
 
 @pytest.mark.parametrize("top_p", [0.25, 0.5, 0.625, 0.75])
 def test_top_p_stops_where_the_probability_is_just_reached(top_p: float) -> None:
-    """Eighths are exact in binary; which of equals are kept is anybody's choice."""
+    """Eighths are exact in binary; which of equals are kept is not prescribed."""
     logits, params = torch.zeros(1, 8), SamplingParams(top_p=top_p)
     kept = int((probabilities(logits, [params]) > 0).sum())
     assert kept == int((stock.probabilities(logits[0], params) > 0).sum()) == 8 * top_p

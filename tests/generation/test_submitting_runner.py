@@ -21,7 +21,7 @@ TOKENS = 6
 
 
 class Later:
-    """Takes the place of a machine's own functions. It samples where nobody needs logits, always
+    """Takes the place of a machine's own functions. It samples where no logits are needed, always
     the best token."""
 
     def __init__(self, machine: RealMachine) -> None:

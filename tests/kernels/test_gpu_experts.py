@@ -69,7 +69,7 @@ def test_every_pair_gets_its_experts_result(
     chosen = torch.stack([torch.randperm(count)[:top_k] for _ in range(tokens)])
     kernel = GpuExperts(shape, dtype, tokens, top_k, count)
     table = torch.full((kernel.table_shape.words,), -1, dtype=torch.int64)
-    used = [e for e in range(count) if (chosen == e).any() and e != 1]  # 1 is somebody else's
+    used = [e for e in range(count) if (chosen == e).any() and e != 1]  # 1 is another device's
     rows = [(chosen.ravel() == e).nonzero()[:, 0].tolist() for e in used]
     addresses = [blocks[e].data_ptr() for e in used]
     write_table(table.numpy(), kernel.table_shape, addresses, [0] * len(used), rows)

@@ -65,5 +65,5 @@ def test_a_random_mix_that_changes_every_step(name: str, share: float) -> None:
     with running(model, how, slots, brain=brain, timeline=Timeline()) as runner:
         assert_same(say(runner), truth(name))
         assert lanes_used(runner) == {CPU, GPU, PCIE}
-    if share < 0.5:  # else hardly anybody is missing
+    if share < 0.5:  # else hardly any expert is missing
         assert all(brain.done[kind] for kind in ("cpu", "gpu", "kept", "staged", "background"))

@@ -86,7 +86,7 @@ def test_experts_used_once_are_double_buffered(n: int) -> None:
     """The GPU is busy with cached experts for B, longer than two transfers. Two staged experts
     arrive meanwhile; the third may start when the first is computed, at B + g, and from there
     the link (m > g) sets the pace: B + 2 g + (n - 2) m. Kept ones wait for
-    nobody."""
+    nothing."""
     assert STAGING == 2
     cached, gpu_ns = tuple(range(6, 12)), 60
     busy = len(cached) * gpu_ns

@@ -213,7 +213,7 @@ def _random_moves(rng: np.random.Generator, machine: SimMachine) -> tuple[Move, 
 
 
 def _anywhere(layer: int, machine: SimMachine) -> LayerPlan:
-    """Whoever can read an expert computes it; the last one that can."""
+    """A device that can read an expert computes it; the last one that can."""
     queues: dict[str, tuple[int, ...]] = {}
     topology, located = machine.topology, machine.memory.located
     for expert in range(8):

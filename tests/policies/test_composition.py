@@ -103,7 +103,7 @@ def test_plans_are_proved_legal_where_that_was_asked_for() -> None:
 
 
 class _Lazy(Schedule):
-    """Gives no expert to anybody."""
+    """Gives no expert to any device."""
 
     def assign(self, work: Work) -> Assignment:
         return Assignment((), (), (), 0)

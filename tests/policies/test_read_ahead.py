@@ -99,7 +99,7 @@ def test_pairs_are_counted_while_looking_ahead_rests() -> None:
         brain.state.words[at.RESTING] = 1000
         state = _taught(brain, []).state
         pairs[ahead], uses[ahead] = np.asarray(state.of(at.PAIRS)), np.asarray(state.of(at.USES))
-        _after(brain, 0, [[0, 1], [4, 5]], [])  # several tokens are nobody's
+        _after(brain, 0, [[0, 1], [4, 5]], [])  # several tokens are not read ahead
         assert uses[ahead].sum() == (80 if ahead else 0)
     assert not pairs[0].any()
     assert pairs[4][0, 1, 0, 2] == 10  # the next layer's, ...

@@ -67,8 +67,8 @@ def test_the_coldest_resident_expert_goes() -> None:
     assert migrate.coldest_resident(layer, predicted, moved) == 2, "the first of equals"
     moved[2] = True
     assert migrate.coldest_resident(layer, predicted, moved) == 3, "one that is under way stays"
-    nobody = layer_of(round_costs(), np.ones(4, int))
-    assert migrate.coldest_resident(nobody, predicted, moved) == -1
+    no_layer = layer_of(round_costs(), np.ones(4, int))
+    assert migrate.coldest_resident(no_layer, predicted, moved) == -1
 
 
 def test_the_smooth_peak_is_a_sum_of_eighth_powers() -> None:
@@ -260,6 +260,8 @@ def test_systems_divide_a_layer_as_they_say(name: str) -> None:
         "trimoe-greedy": lambda: greedy(options),
         "trimoe-refined": lambda: refine.trimoe(options, refine.REFINE),
         "trimoe": lambda: refine.trimoe(options, refine.REFINE),
+        "trimoe-one-candidate": lambda: refine.trimoe(options, refine.REFINE, 1),
+        "trimoe-least-first": lambda: refine.trimoe_from_the_end(options, refine.REFINE),
         "tri-balanced": lambda: fast.balanced(options, fast.ROUNDS, fast.KICKS)[0],
     }
     schedule = name.removesuffix("-smooth")

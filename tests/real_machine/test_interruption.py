@@ -24,7 +24,7 @@ HOW = settings("best-split", "two-speed", "impact", link_latency_us=200.0)
 
 
 def assert_books_are_true(runner: Runner) -> None:
-    """Whoever is said to be there has the right weights there, and no slot is lost."""
+    """Experts that are said to be there have the right weights there, and no slot is lost."""
     machine = runner.machine
     assert isinstance(machine, AcceleratedMachine)
     machine.transfers.cancel_background()

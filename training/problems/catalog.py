@@ -1,6 +1,6 @@
 """All templates, in a fixed order: the text files in data/, one folder per kind.
 
-A file called held_out.txt has the templates that nobody trains on.
+A file called held_out.txt has the templates that training leaves out.
 """
 
 from __future__ import annotations

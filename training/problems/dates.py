@@ -30,7 +30,7 @@ def _walk(names: tuple[str, ...], start: int, steps: int) -> list[str]:
 
 
 def _counted(names: list[str]) -> str:
-    """1 Monday, 2 Tuesday: whoever writes it never has to look back to count."""
+    """1 Monday, 2 Tuesday: a writer never has to look back to count."""
     return ", ".join(f"{number} {name}" for number, name in enumerate(names, 1))
 
 

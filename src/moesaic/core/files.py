@@ -115,7 +115,7 @@ def _unfinished(target: Path) -> tuple[int, str]:
 
 
 def _remove_unfinished(target: Path) -> None:
-    """What nobody has locked, nobody is writing."""
+    """What no process has locked, no process is writing."""
     with suppress(OSError):
         for name in os.listdir(target.parent):
             if name.startswith(_prefix(target)) and name.endswith(_UNFINISHED):

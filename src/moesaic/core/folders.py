@@ -15,7 +15,7 @@ from time import time
 from moesaic.core.files import naming_full_disk
 
 _OLD = "old"
-_NEW_S = 60.0  # between its making and its lock a folder is nobody's
+_NEW_S = 60.0  # between its making and its lock a folder has no owner
 
 
 def cache_folder() -> Path:
@@ -64,7 +64,7 @@ def temporary_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
 
 
 def _left_over(parent: Path, prefix: str) -> Iterator[Path]:
-    """Folders of our own that nobody has locked, nor made so lately that it may be about to."""
+    """Folders of our own that no process has locked, nor made so lately that it may be about to."""
     names: list[str] = []
     with suppress(OSError):
         names = [name for name in os.listdir(parent) if name.startswith(prefix)]

@@ -184,7 +184,7 @@ class Batcher:
 
     def _go_on(self, scheduled: list[Scheduled], sampled: torch.Tensor) -> None:
         """Submit the next step, where its tokens are what a machine has sampled in this one, and
-        nobody comes or goes."""
+        no request comes or goes."""
         if sampled.dim() != 1 or self._in_turns or len(scheduled) < len(self._running):
             return
         inputs: list[SequenceInput] = []
@@ -197,7 +197,7 @@ class Batcher:
             self._submitted.submit([Scheduled(request, 1) for request, _ in scheduled], inputs)
 
     def _sampling(self, request: Request) -> RowSampling | None:
-        """How a machine may sample its next token; None: somebody looks at its logits."""
+        """How a machine may sample its next token; None: its logits are needed."""
         gate = self._runner.gate
         if gate.reruns or gate.draft or self._recording is not None:
             return None

@@ -89,7 +89,7 @@ def packed_store(
 
 def verify(experts: PackedExperts, advance: Advance) -> None:
     """Read everything and compare it with the checksums; a file or layer that differs is
-    BadCheckpoint. What was added to the folder since is nobody's."""
+    BadCheckpoint. What was added to the folder since is not read."""
     header = experts.header
     for name, expected in header.others.items():
         path = experts.path.with_name(name)

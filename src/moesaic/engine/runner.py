@@ -41,8 +41,8 @@ from moesaic.policies.schedule.base import Schedule
 class SequenceInput:
     """New tokens of the sequence in one slot of the KV cache. Logits are wanted for the last one,
     or for `all_logits` of them. `prompt`: whether they are a piece of a prompt, by default
-    true of several tokens; `attempt`: how often they were run and rejected; `sampling`: nobody
-    looks at the logits but to sample the next token this way."""
+    true of several tokens; `attempt`: how often they were run and rejected; `sampling`:
+    logits only serve to sample the next token this way."""
 
     slot: int
     tokens: Sequence[int]
@@ -81,12 +81,12 @@ class Runner:
         self._passes = 0
         self._counts: NDArray[np.int64] | None = None  # experts per token of the last step
         self._report: StepReport | None = None
-        self._collected = False  # the last step; its report is made when somebody asks for it
+        self._collected = False  # the last step; its report is made when it is asked for
         self._lengths: list[tuple[int, int]] = []  # of the submitted step's slots, before it
 
     def step(self, inputs: Sequence[SequenceInput], replay: Replay | None = None) -> torch.Tensor:
         """One pass; returns the wanted logits [rows, vocabulary], in the order of the inputs; or,
-        where nobody asks for more and the machine has found them, the next tokens (see
+        where no more is asked for and the machine has found them, the next tokens (see
         `Sampler.sample`). A step that fails or is interrupted leaves the sequences as they
         were."""
         whole = isinstance(self.gate, Full)  # which is not asked: switched off, it costs nothing
@@ -363,7 +363,7 @@ def _gate_step(inputs: Sequence[SequenceInput]) -> GateStep:
 
 
 def _sampling(inputs: Sequence[SequenceInput]) -> tuple[RowSampling, ...] | None:
-    """Of all rows, unless somebody needs logits."""
+    """Of all rows, unless logits are needed."""
     rows = tuple(
         each.sampling for each in inputs if each.sampling is not None and not each.all_logits
     )

@@ -29,7 +29,7 @@ class ComputedStep(NamedTuple):
     whole: list[SequenceInput]  # the step's inputs, those of requests that have ended since too
 
     def of(self, requests: list[Request]) -> ComputedStep | None:
-        """Without the others, who have ended since; None: nobody is left."""
+        """Without the others, which have ended since; None: none is left."""
         rows = [row for row, (request, _) in enumerate(self.scheduled) if request in requests]
         if len(rows) == len(self.scheduled):
             return self
@@ -52,12 +52,12 @@ class SubmittedStep:
     def __init__(self, runner: Runner, on_failure: Callable[[], None]) -> None:
         self._runner, self._on_failure = runner, on_failure
         self._under_way: tuple[list[Scheduled], list[SequenceInput]] | None = None
-        self._computed: ComputedStep | None = None  # nobody has taken it yet
+        self._computed: ComputedStep | None = None  # not taken yet
 
     def submit(self, scheduled: list[Scheduled], inputs: list[SequenceInput]) -> None:
         """Where the machine can run it by itself; else nothing happens."""
         assert self._under_way is None, "one step at a time"
-        assert self._computed is None, "somebody has taken the last one"
+        assert self._computed is None, "the last one was taken"
         self._under_way = scheduled, inputs  # before: who is interrupted must know what to wait for
         try:
             begun = self._runner.submit(inputs)

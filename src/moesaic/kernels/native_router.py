@@ -87,7 +87,7 @@ class NativeRouter(Generic[ChoiceT]):
         dense: DenseRunner | None = None,
     ) -> None:
         """`config(k)` is the rule with so many experts per token. `dense`: whose workers route many
-        tokens; None: nobody does."""
+        tokens; None: no workers do."""
         self._kept = (norm, gate, bias)  # referenced: calls have their addresses
         self._dtype, self._type = gate.dtype, FLOAT_TYPES[gate.dtype]
         self._isa, self._config, self._eps, self._dense = isa, config, eps, dense

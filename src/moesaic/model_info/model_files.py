@@ -1,5 +1,5 @@
-"""The small files of a model directory: what is read beside the weights, by name. Whoever copies or
-fetches a model takes these."""
+"""The small files of a model directory: what is read beside the weights, by name. Copies and
+fetches of a model take these."""
 
 from __future__ import annotations
 

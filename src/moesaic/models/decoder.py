@@ -37,8 +37,8 @@ class Layer:
 
 
 def finite_or_nan(logits: torch.Tensor) -> torch.Tensor:
-    """Logits [rows, vocabulary] as they are; all NaN where any of a row is not finite: of -inf
-    nobody would notice that it was computed."""
+    """Logits [rows, vocabulary] as they are; all NaN where any of a row is not finite: that -inf
+    was computed would not be noticed."""
     fine = finite_sums(logits).isfinite()
     return logits if bool(fine.all()) else logits.masked_fill(~fine[:, None], float("nan"))
 

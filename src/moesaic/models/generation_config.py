@@ -1,5 +1,5 @@
-"""How a model's publishers want its tokens chosen, where nobody says otherwise: the sampling fields
-of generation_config.json. Its ends of a text are read with the tokenizer's files."""
+"""How a model's publishers want its tokens chosen, where a request does not say: sampling fields of
+generation_config.json. Its ends of a text are read with the tokenizer's files."""
 
 from __future__ import annotations
 

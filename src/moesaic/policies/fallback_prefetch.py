@@ -140,7 +140,7 @@ class FallbackPrefetch(RerunDecider):
         """The known rows over those of the body's forecast; beyond the distance, the body's own."""
         body = next((each for each in forecasts if each.layer == layer), None)
         if layer > self._routing.layer + self._distance:
-            assert body is not None, "a layer that somebody has forecast"
+            assert body is not None, "a layer that was forecast"
             return body
         again = rows >= 0
         wanted = self._known(layer, rows)

@@ -1,8 +1,8 @@
 """The three timelines of one layer: GPU, CPU and link. Compiled, over flat arrays.
 
 Arrays run over the n active experts, sorted by load, highest first. `ready[i]` says when expert
-i is on the GPU: 0 now, a later time while it is under way, ABSENT when somebody would have to
-transfer it. `gpu[i]` and `cpu[i]` are what it costs there. `lanes` holds the scalars, by the
+i is on the GPU: 0 now, a later time while it is under way, ABSENT when it would have to be
+transferred. `gpu[i]` and `cpu[i]` are what it costs there. `lanes` holds the scalars, by the
 indices below. A rule (one per schedule) decides `kind[i]`; what follows from it is here."""
 
 from __future__ import annotations

@@ -181,7 +181,7 @@ def _known(kind: str, asked: list[str], known: tuple[str, ...]) -> tuple[str, ..
 
 
 def _check_unused(options: Mapping[str, Any], tasks: tuple[str, ...]) -> None:
-    """An option that would change nothing is refused: whoever gives it believes that it does."""
+    """An option that would change nothing is refused: its user believes that it does."""
     for name, belongs in _BELONGS.items():
         if options[name] is not None and not set(belongs) & set(tasks):
             raise ImpossibleSetting(

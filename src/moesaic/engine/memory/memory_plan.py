@@ -33,7 +33,7 @@ def plan_memory(
 ) -> MemoryPlan:
     """Raises ImpossibleSetting for what does not fit in `available_bytes` of main memory, or in
     what the settings allow the accelerator, or in the bytes that are free there (None: it has no
-    memory of its own, or nobody knows)."""
+    memory of its own, or it is not known)."""
     check_gate(settings.policies, spec.top_k)
     plan = decide(spec, settings, available_bytes, accelerator_free)
     if not plan.fits:

@@ -1,4 +1,4 @@
-"""Modules compiled for a shape and loaded on the current device: once, whoever asks."""
+"""Modules compiled for a shape and loaded on the current device: once, for all callers."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class ClockBounds(NamedTuple):
 
 
 def clock_bounds(step: CapturedStep) -> ClockBounds:
-    """Nobody sees a flag before it is set. The GPU's routing was seen by the conductor after the
+    """No flag is seen before it is set. The GPU's routing was seen by the conductor after the
     GPU's stamp; a plan and a sum were seen by the GPU after the conductor's time: every layer
     bounds the offset from both sides, and the narrowest bounds count."""
     stamps = step.stamps

@@ -128,8 +128,8 @@ _NONE = Limits()
 
 
 class ForecastSource(NamedTuple):
-    """What the mailbox says of later layers in a step: of so many, by the GPU on the way, or by
-    whoever filled it in before (`recorded`). Of none: the brain predicts them."""
+    """What the mailbox says of later layers in a step: of so many, by the GPU on the way, or
+    filled in before (`recorded`). Of none: the brain predicts them."""
 
     layers: int = 0
     recorded: bool = False
@@ -192,7 +192,7 @@ class Conductor:
         return self._native.slots()
 
     def load_slots(self, slots: list[int]) -> None:
-        """The same, as somebody else has arranged them since."""
+        """The same, as another machine has arranged them since."""
         self._native.load_slots(slots)
 
     def begin(
@@ -216,12 +216,12 @@ class Conductor:
         self._wants = wants  # its arrays are needed until the next step begins
 
     def release(self) -> None:
-        """The next launch goes through, waits for nobody and computes no experts."""
+        """The next launch goes through without waiting and computes no experts."""
         self._native.release()
 
     def expect(self, active: torch.Tensor) -> None:
         """The next step is launched already and waits for `begin`; it reads from `active` (in host
-        memory) how many of its tokens are real. Nobody may write there until it is claimed: a
+        memory) how many of its tokens are real. It is not written until it is claimed: a
         launch that waits too long goes through with none."""
         self._active = active  # written there as long as this conducts
         self._native.expect(active.data_ptr())
@@ -243,7 +243,7 @@ class Conductor:
             self._wants.hand_over(self._native.right_wants, self._native.judged_wants)
 
     def close(self) -> None:
-        """Its thread ends, whoever still refers to this; a launch that waits goes through."""
+        """Its thread ends, whatever still refers to this; a launch that waits goes through."""
         self.__dict__.pop("_native", None)
 
     def __del__(self) -> None:

@@ -153,7 +153,7 @@ class CudaMachine(RealMachine):
             raise
 
     def submit(self, work: ForwardPass, brain: Decider) -> bool:
-        """Decoded tokens, where such a step was captured before and nobody wants a timeline."""
+        """Decoded tokens, where such a step was captured before and no timeline is wanted."""
         graphs = self._graphs
         if graphs is None or not graphs.has_slots or self.broken is not None:
             return False
@@ -344,7 +344,7 @@ class CudaMachine(RealMachine):
         """Of both devices, fp32 on the device."""
         added = None if on_cpu is None else self.streams.upload_pinned(on_cpu)
         if not self._on_gpu:
-            assert added is not None, "somebody computed the layer"
+            assert added is not None, "a device computed the layer"
             return added
         total = self._gpu.total()
         return total if added is None else total + added

@@ -252,7 +252,7 @@ class DecodeStep:
             shared = block.shared(x)
         if block.shared_gate is not None:
             shared = block.shared_gate(x).sigmoid() * shared
-        if not self._sees_flags:  # else whoever fetches the table says when
+        if not self._sees_flags:  # else the kernel that fetches the table says when
             self._stamp(self._stamps.at(block.layer, "shared"))
         return shared
 

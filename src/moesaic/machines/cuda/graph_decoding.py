@@ -1,6 +1,6 @@
 """Captured steps, beside a machine that is driven layer by layer: who has the slots.
 
-Both use the same slots, one at a time. Whoever is to run next takes them over as the other has left
+Both use the same slots, one at a time. The one that runs next takes them over as the other has left
 them; copies under way are waited for."""
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class GraphDecoding:
     def step(
         self, number: int, work: ForwardPass, brain: Decider, traced: bool = False
     ) -> StepReport:
-        """`traced`: somebody will ask for its spans."""
+        """`traced`: its spans will be asked for."""
         if traced and not self._traced:
             self._steps.forget_copies()
         self._traced = traced
@@ -114,7 +114,7 @@ class GraphDecoding:
         """Until it has ended; `output` afterwards. `ahead`: another one may follow; `late`: the
         caller has done something else since it began, which is not the step's time."""
         work, self._begun = self._begun, None
-        if work is None:  # or somebody was interrupted before that was noted
+        if work is None:  # or an interruption came before that was noted
             self._steps.abandon()
         assert work is not None, "a step was begun"
         assert work.decoded is not None, "of decoded tokens"
@@ -167,7 +167,7 @@ class GraphDecoding:
         self.has_slots = True
 
     def return_slots(self, slots: DeviceSlots, transfers: DeviceTransfers) -> None:
-        assert self._made is not None, "somebody has taken them"
+        assert self._made is not None, "the slots were taken"
         slots.hold(self._made[1].slots(), self._memory.store.experts)
         transfers.reset()
         self.has_slots = False

@@ -179,8 +179,8 @@ class GraphSteps:
     def finish(self, ahead: bool = True) -> torch.Tensor:
         """The step's logits [tokens, vocabulary], or, where those will do, the next token of each,
         -1 where logits are not finite. `ahead`: another such step is launched meanwhile, if the
-        last one was of its kind; not before, since a launch waits for as long as nobody has taken
-        these results away."""
+        last one was of its kind; not before, since a launch waits for as long as these
+        results are not taken."""
         step, self._under_way = self._under_way, None
         assert step is not None, "a step was begun"
         try:
@@ -224,7 +224,7 @@ class GraphSteps:
         return copied(captured.step.output(ending)[:wanted])
 
     def abandon(self) -> None:
-        """A step that nobody has finished, because somebody was interrupted."""
+        """Ends a step whose caller was interrupted before it collected the results."""
         if self._under_way is not None:
             self._ahead.cancel()
             self._under_way = None
@@ -288,7 +288,7 @@ class GraphSteps:
             with torch.cuda.stream(self._stream):
                 step.launch(ending)
         finally:
-            self._stream.synchronize()  # while nobody puts the flags back
+            self._stream.synchronize()  # while the flags are not put back
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
             step.launch(ending)
@@ -322,7 +322,7 @@ class GraphSteps:
         )
 
     def forget_copies(self) -> None:
-        """Of steps that nobody asks for."""
+        """Of steps without a recorded timeline."""
         self._conductor.take_copies()
 
     @property

@@ -12,7 +12,7 @@ class LatentBuffers:
 
     def __init__(self, rows: int, heads: int, rank: int, device: str = "cuda") -> None:
         self._rows, self._heads, self._rank = rows, heads, rank
-        with torch.inference_mode(mode=False):  # whoever launches may write to it
+        with torch.inference_mode(mode=False):  # any launch may write to it
             self._memory = torch.zeros(
                 2, rows * heads * rank, dtype=torch.bfloat16, device=device
             )  # fmt: skip

@@ -1,9 +1,9 @@
 """The next step's launch, before its inputs are known: launching a graph of hundreds of kernels
 takes the host long enough that the GPU would be idle between two tokens.
 
-A launch waits on the GPU until its step begins. One that nobody claims goes through without effect,
-after a while by itself (native/conductor/ahead.cpp): until then, whoever waits for the whole GPU
-would wait for it."""
+A launch waits on the GPU until its step begins. One that is not claimed goes through without
+effect, after a while by itself (native/conductor/ahead.cpp): until then, a thread that waits for
+the whole GPU would wait for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Waiting:
 
 
 class LaunchAhead:
-    """Launches on one stream; `kind` says which graph it is. Somebody may interrupt the calling
+    """Launches on one stream; `kind` says which graph it is. A signal may interrupt the calling
     thread anywhere: what may wait on the GPU is noted before it is launched, and forgotten when it
     has ended."""
 
@@ -80,7 +80,7 @@ class LaunchAhead:
                 self.expect_it()
             self._conductor.let_through()
             self._stream.synchronize()
-        except RuntimeError:  # the GPU is lost, and nothing waits for anybody
+        except RuntimeError:  # the GPU is lost, and nothing waits there
             self._waiting = None
             raise
         self._waiting = None

@@ -14,8 +14,8 @@ _lock = Lock()
 
 
 class Pinned:
-    """Locks a range of host memory until it is closed. Locking takes seconds: somebody who uses a
-    store for several machines in turn holds it meanwhile, and theirs cost nothing."""
+    """Locks a range of host memory until it is closed. Locking takes seconds: a caller that
+    uses a store for several machines in turn holds it meanwhile, and theirs cost nothing."""
 
     def __init__(self, address: int, size: int) -> None:
         self.address, self.bytes = address, size
@@ -25,7 +25,7 @@ class Pinned:
             _holders.append(self)
 
     def _shared(self) -> bool:
-        """Whether somebody else holds the same range."""
+        """Whether another owner holds the same range."""
         mine = (self.address, self.bytes)
         return any((each.address, each.bytes) == mine for each in _holders if each is not self)
 
@@ -53,13 +53,13 @@ _holders: list[Pinned] = []  # those that are not closed
 
 
 def held() -> tuple[Pinned, ...]:
-    """What is locked now, for whoever must know that nothing stays so."""
+    """What is locked now, for tests that nothing stays so."""
     with _lock:
         return tuple(_holders)
 
 
 def close_others(than: Collection[Pinned]) -> int:
-    """Close what somebody has left behind, who will not do so; their number. Memory that is freed
+    """Close what other owners have left behind; their number. Memory that is freed
     while it is locked makes a later lock of the same addresses fail."""
     left = [each for each in held() if each not in than]
     for each in left:

@@ -40,7 +40,7 @@ class DeviceSlots(SlotTable[DeviceSlot]):
         return found
 
     def hold(self, numbers: Sequence[int], experts: int) -> None:
-        """The slots hold what somebody else has put there; rebuild the table afterwards."""
+        """The slots hold what another machine has put there; rebuild the table afterwards."""
         for slot in self._slots:
             slot.holds = slot.read = None
         for index, number in enumerate(numbers):

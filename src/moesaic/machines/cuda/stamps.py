@@ -32,7 +32,7 @@ _MARKS = len(LayerStamps._fields)
 
 
 class Stamps:
-    """Without `on`, every address is 0, which kernels take for "nobody asks"."""
+    """Without `on`, every address is 0, which kernels take for "no stamp"."""
 
     def __init__(self, layers: int, device: str = "cuda", on: bool = True) -> None:
         self.on = on

@@ -15,7 +15,7 @@ class Ending(Enum):
 
     @classmethod
     def of(cls, sampling: Sequence[RowSampling] | None) -> Ending:
-        """None: somebody needs logits."""
+        """None: logits are needed."""
         if sampling is None:
             return cls.LOGITS
         return cls.GREEDY if all(row.greedy for row in sampling) else cls.SAMPLED

@@ -1,7 +1,7 @@
 """What the gates of later layers say to a step's residual stream, computed beside its experts.
 
-A branch of the captured step: it begins when a layer's routing is in the mailbox, and nobody waits
-for its end but the next layer's branch. The conductor gives its results to the brain where they
+A branch of the captured step: it begins when a layer's routing is in the mailbox, and only
+the next layer's branch waits for its end. The conductor gives its results to the brain where they
 come in time."""
 
 from __future__ import annotations

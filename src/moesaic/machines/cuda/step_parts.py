@@ -51,7 +51,7 @@ class Replayed(NamedTuple):
 
 class StepParts:
     """`decoder` and `cache` are on the GPU, in bf16. The mailbox is for the largest batch.
-    `buffers` of somebody who does not run at the same time are used where they are large enough.
+    `buffers` of a machine that does not run at the same time are used if they are large enough.
     With `gates`, steps forecast later layers."""
 
     def __init__(
@@ -96,7 +96,7 @@ class StepParts:
         return self._experts(tokens, (whole.inner, whole.parts))
 
     def forecasts(self, tokens: int, active: torch.Tensor) -> StepForecasts | None:
-        """Where somebody asks for them, and the step is not too long to look ahead."""
+        """Where they are asked for, and the step is not too long to look ahead."""
         shape = self.mailbox.shape
         if self._gates is None or not shape.forecasts or tokens > shape.forecast_rows:
             return None

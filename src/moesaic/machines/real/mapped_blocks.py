@@ -1,5 +1,5 @@
 """The blocks of a packed file where they are: mapped, not read. The pages are the file's own in the
-system's cache, the same for every process that maps it, and nobody can write them."""
+system's cache, the same for every process that maps it, and no process can write them."""
 
 from __future__ import annotations
 

@@ -96,8 +96,8 @@ class RealMachine(LayerwiseBody, Probed):
     """Implements `core.body.Body`, driven layer by layer; what happens between `route` and `finish`
     is up to each machine. After a step, `output` is what the generator returned; where `sampling`
     was given, maybe the next token of every row [rows] instead, -1 where logits are not finite.
-    No later step overwrites it: whoever reads a text keeps the logits of many passes. Call it in
-    torch's inference mode."""
+    No later step overwrites it: a caller that reads a text keeps the logits of many passes. Call it
+    in torch's inference mode."""
 
     capabilities: ClassVar[Capabilities]
     dense_on = GPU  # the device of everything but the routed experts

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 class RowSampling(NamedTuple):
     """Temperature, then the filters in this order, then a draw with a number in [0, 1), which comes
-    from the request's own generator: so a seed leads to the same tokens whoever samples. What else
+    from the request's own generator: so a seed leads to the same tokens on every device. What else
     changes logits, or reads them, is not for machines. The defaults are the greedy choice."""
 
     number: float = 0.0

@@ -1,4 +1,4 @@
-"""What the cache of `huggingface_hub` holds. Asks nobody."""
+"""What the cache of `huggingface_hub` holds, read without the network."""
 
 from __future__ import annotations
 

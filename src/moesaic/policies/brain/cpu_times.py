@@ -17,7 +17,7 @@ from moesaic.policies.timelines import CPU_FREE, LINK_FREE, LOAD, ON_CPU, Ints, 
 MEMORY, FEW = 64, 8  # of averages over layers, and what they must have seen to be believed
 _PRIOR = 0.01  # how much it weighs that the first one's is as believed, in squares of the mean
 _LEAST, _MOST = 0.25, 4.0  # times as slow as believed
-_OUTLIER = 4  # times as long as expected counts as so much: somebody else had the cores
+_OUTLIER = 4  # times as long as expected counts as so much: another process had the cores
 WHOLE = 1000  # CPU_SLOPE of a table that is as believed
 _CHANGED = 20  # thousandths of the slope that are worth another table
 _X, _Y, _XX, _XY = range(4)  # in CPU_MEANS: believed and taken, and their products

@@ -42,7 +42,7 @@ def _learn_cost_of_moving(s: Ints, taken_ns: int) -> None:
     """From what the layer before took beyond its estimate, and the dense part after it: beside
     copies the CPU is slower than it was thought to be, and flags and activations wait for them;
     and what a layer demands begins later than the link could. Where nothing moves for long that is
-    forgotten: it may cost less by then, and nobody would see it."""
+    forgotten: it may cost less by then, and that would not be seen."""
     if s[at.TOKENS] != s[at.STILL_TOKENS]:
         s[at.STILL_TOKENS] = s[at.TOKENS]
         _forget_moving(s)

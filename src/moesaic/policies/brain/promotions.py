@@ -21,7 +21,7 @@ _CHEAP = 20  # a promotion may delay the next layer by one twentieth of its tran
 
 @compiled
 def promote(s: Ints, found: int) -> int:
-    """Experts that had to run on the CPU and are worth more than somebody resident, best first,
+    """Experts that had to run on the CPU and are worth more than a resident one, best first,
     in what link time is left; returns how many moves there are now."""
     if not s[at.PROMOTE]:
         return found

@@ -22,7 +22,7 @@ from moesaic.workloads.synthetic.document_part import DocumentPart
 Blocks = list[RoutingBlock]
 Maker = Callable[[DocumentPart], Blocks]  # can be pickled
 
-AHEAD_TOKENS = 32_768  # of documents that nobody has read: a few hundred MB at most
+AHEAD_TOKENS = 32_768  # of documents that were not read yet: a few hundred MB at most
 _IN_LINE = 2  # documents the process knows of: it is never idle, and can still be overtaken
 
 
@@ -43,7 +43,7 @@ class _Ahead:
     def __init__(self, make: Maker, parts: Iterator[DocumentPart]) -> None:
         self._make, self._parts = make, parts
         self._read = 0  # the reader's next part, counted from the first of them
-        self._next = 0  # the first that nobody has begun
+        self._next = 0  # the first that is not begun
         self._asked: dict[int, DocumentPart] = {}
         self._lost: dict[int, DocumentPart] = {}  # asked of a process that has died
         self._answers: dict[int, Blocks] = {}
@@ -125,7 +125,7 @@ class _Ahead:
 
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
-    """The process: documents until nobody asks for more."""
+    """The process: documents until no more are asked for."""
     with suppress(EOFError, BrokenPipeError):
         make: Maker = pickle.load(requests)
         while True:

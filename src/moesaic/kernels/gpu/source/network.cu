@@ -158,7 +158,7 @@ extern "C" __global__ void rotate_store(const u16* qkv, const u16* query_norm, c
 #include "router.h"
 
 // Experts and weights for a batch, written to pinned memory with the hidden states, where those have a place there. A block
-// of 128 threads per token: one warp chooses, the others copy. Tokens beyond `active` choose nobody, others as many as `counts` has for them.
+// of 128 threads per token: one warp chooses, the others copy. Tokens beyond `active` choose no expert, others as many as `counts` has for them.
 extern "C" __global__ void route(const void* logits, const float* bias, const u16* x, const i64* active,
                                  const i64* counts, const i64* replay, const float* replay_scores,
                                  const float* replay_weights, u16* hidden, i64* ids, float* weights, i64* ranked,

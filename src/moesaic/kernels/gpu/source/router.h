@@ -102,7 +102,7 @@ __device__ void choose(float (&scores)[PER_LANE], const float* bias, int count, 
   }
 }
 
-// Somebody else's choice: his experts in order, with their weights and scores; `count` of them are used. One warp.
+// Another router's choice: its experts in order, with their weights and scores; `count` of them are used. One warp.
 __device__ void repeat_choice(i64 token, const i64* ranked, const float* scores, const float* weights, int count,
                               const Choice& to) {
   for (int i = threadIdx.x % 32; i < RANKS; i += 32) {

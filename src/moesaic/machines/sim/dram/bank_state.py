@@ -69,7 +69,7 @@ class SubChannelState(NamedTuple):
 
 
 def fresh_state(geometry: Geometry) -> SubChannelState:
-    """Every bank closed, nothing issued, nobody waiting."""
+    """Every bank closed, nothing issued, no request waiting."""
     groups = geometry.ranks * geometry.bank_groups
     state = SubChannelState(
         banks=records(groups * geometry.banks, _BANK),
