@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from moesaic.core.dtypes import weight_bytes
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import BrokenWeights
 from moesaic.kernels.base import ALIGNMENT, ExpertWeights
 from moesaic.kernels.choose import EXPERT_DTYPES, make_kernel
 from moesaic.kernels.quantize import FORMATS, dequantize, pack_codes, quantize
@@ -313,7 +313,7 @@ def test_weights_that_are_no_numbers_are_refused(dtype: str, name: str, value: f
     weights = expert(shape)
     getattr(weights, name)[3, 70] = value
     kernel = QuantizedKernel(shape, dtype)
-    with pytest.raises(ImpossibleSetting, match=f"{dtype} .* {name} matrix has infinities or nan"):
+    with pytest.raises(BrokenWeights, match=f"{dtype} .* {name} matrix has infinities or nan"):
         packed(kernel, weights)
 
 
