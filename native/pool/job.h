@@ -10,7 +10,7 @@ class Job {
   virtual int phases() const = 0;
   virtual int items(int phase) = 0;  // called once, when the phase begins
   virtual void run(int phase, int item, int worker) = 0;
-  virtual void finished() {}  // called once, by the worker that ran the last item, before any thread is told
+  virtual void finished() {}  // called once, by the worker that ran the last item, before waiting threads are woken
   // Whether workers stay awake between its phases, however long they wait: for many short phases.
   virtual bool stays_awake() const { return false; }
   // Called again and again by a worker that waits for the next phase: what it reads then may be prefetched,

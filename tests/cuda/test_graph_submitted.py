@@ -90,7 +90,7 @@ def test_reports_are_of_the_collected_step() -> None:
 
 
 def test_what_was_not_captured_is_not_submitted() -> None:
-    """A token is told without waiting for a capture."""
+    """Capturing a graph takes long, and the last step's token would be returned after it."""
     runner = runner_of("qwen3-30b-a3b", STATIC, Timeline(enabled=False))
     runner.step([SequenceInput(0, [1, 2, 3])])
     for how in (GREEDY, None):

@@ -1,5 +1,5 @@
-"""A network as data, layer by layer: what every layer computes and keeps, without weights and
-without a library. A family's config becomes one `NetworkSpec`, and each executor compiles it; the
+"""A network as data, layer by layer: what every layer computes, without weights and without a
+library. A family's config becomes one `NetworkSpec`, and each executor compiles it; the
 parts that an executor must know are its features (`features.py`)."""
 
 from __future__ import annotations
@@ -162,38 +162,12 @@ class DenseSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class KvCacheSpec:
-    """Two rows for every token that the layer still sees: keys and values, or a latent and a
-    rotary key."""
-
-    widths: tuple[int, int]
-    window: int = 0  # 0: everything is seen
-
-
-@dataclass(frozen=True, slots=True)
-class StateCacheSpec:
-    """A state of fixed size for every sequence."""
-
-    sizes: LinearAttentionSizes
-
-
-@dataclass(frozen=True, slots=True)
 class LayerSpec:
     attention_norm: NormSpec
     attention: AttentionSpec
     feed_forward_norm: NormSpec
     feed_forward: RoutedSpec | DenseSpec
     residual: float = 1.0  # factor of what attention and feed-forward add (Granite)
-
-    @property
-    def cache(self) -> KvCacheSpec | StateCacheSpec:
-        """What the layer keeps of a sequence."""
-        attention = self.attention
-        if isinstance(attention, LinearAttentionSpec):
-            return StateCacheSpec(attention.sizes)
-        if isinstance(attention, LatentAttentionSpec):
-            return KvCacheSpec((attention.rank, attention.rope_dim))
-        return KvCacheSpec((attention.kv_width, attention.kv_width), attention.window)
 
 
 @dataclass(frozen=True, slots=True)
