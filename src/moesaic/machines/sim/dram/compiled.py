@@ -26,7 +26,7 @@ def compiled(function: F) -> F:
 
 def inlined(function: F) -> F:
     """Becomes part of every compiled function that calls it."""
-    return kept(function, _FOLDER, inline="always", **_OPTIONS)
+    return kept(function, _FOLDER, forceinline=True, **_OPTIONS)
 
 
 def compiled_before() -> bool:
