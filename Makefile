@@ -1,11 +1,11 @@
-# make setup | demo | test | lint | format | types | bench | fuzz | bench-engine | bench-kernels
+# make setup | demo | test | test-all | lint | format | types | bench | fuzz | bench-engine | bench-kernels
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 comma  := ,
 
-.PHONY: setup demo test lint format types unit unit-without-native bench fuzz bench-engine bench-kernels clean
+.PHONY: setup demo test test-all lint format types unit unit-all unit-without-native bench fuzz bench-engine bench-kernels clean
 
 .PHONY: test-gpu native-test native-sanitize native-valgrind fuzz-native
 .DEFAULT_GOAL := help
@@ -14,7 +14,8 @@ comma  := ,
 help:
 	@echo "make setup   create .venv and install moesaic into it (.venv/bin/moesaic)"
 	@echo "make demo    set up, then let the bundled model answer and compare policies on it"
-	@echo "make test    set up, then run lint, types and every test"
+	@echo "make test    set up, then run lint, types and the tests"
+	@echo "make test-all   the same with every case of the tests marked long"
 	@echo "make bench   time the planners and the simulator, compare schedules with the optimum"
 	@echo "make bench-engine   measure the engine here: speed, physical floor, its own overhead"
 	@echo "make bench-kernels   measure the CPU kernels against memory, matrix peak and PyTorch"
@@ -29,13 +30,21 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt $(shell find native -name '*.cpp' -o -name '*.h' -o -name CMakeLists.txt)
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else "Moesaic needs Python 3.11 or later, this is %d.%d: call make with PYTHON=/path/to/python3.11" % v[:2])'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	@touch $(STAMP)
 
 demo: setup
 	$(BIN)/moesaic demo
 
-test: lint types unit unit-without-native
+# Types are checked beside the tests: of two workers that need the same planner, one compiles it and
+# the other waits, so that a core is free at the beginning.
+test: lint
+	@$(MAKE) --jobs=2 types unit
+	@$(MAKE) unit-without-native
+
+test-all: lint
+	@$(MAKE) --jobs=2 types unit-all
+	@$(MAKE) unit-without-native
 
 lint: setup
 	$(BIN)/ruff check .
@@ -49,6 +58,9 @@ types: setup
 	$(BIN)/mypy
 
 unit: setup
+	$(BIN)/pytest -n 2 -m "not long"
+
+unit-all: setup
 	$(BIN)/pytest -n 2
 
 # What differs on a machine without native modules: ARM has no CPU kernels (`native`), and without a

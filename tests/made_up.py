@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import combinations
 from math import ceil
 from typing import TypeVar
 
 import numpy as np
+import pytest
+from _pytest.mark import ParameterSet
 
 from moesaic.core.offloading import CPU, GPU
 from moesaic.core.routing import ExpertId, Forecast, LayerRouting
@@ -243,6 +246,22 @@ def every_nth(items: Sequence[T], first: int, n: int) -> list[T]:
     """A part of what is too much to try with everything else: the parts `first` = 0 to n - 1 are
     all of it. n = 3 and 5 leave every policy in every part of `policy_combinations`."""
     return list(items[first % n :: n])
+
+
+def pairs_first(cases: Sequence[Sequence[Hashable]]) -> list[ParameterSet]:
+    """The cases for a test of them all. `make test` runs a part in which every two values that
+    occur together (a schedule and a cache, a cache and a prefetch) still do; the others are marked
+    `long`, for `make test-all`."""
+    of_case = [set(combinations(enumerate(case), 2)) for case in cases]
+    missing, chosen = set().union(*of_case), set[int]()
+    while missing:
+        best = max(range(len(cases)), key=lambda number: len(of_case[number] & missing))
+        chosen.add(best)
+        missing -= of_case[best]
+    return [
+        pytest.param(*case, marks=() if number in chosen else pytest.mark.long)
+        for number, case in enumerate(cases)
+    ]
 
 
 def policy_combinations() -> list[tuple[str, str, str]]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from recording import Listener, Moment, replayed
 
-from made_up import make_brain, policy_combinations, small_machine
+from made_up import make_brain, pairs_first, policy_combinations, small_machine
 from moesaic.core.body import Body, Decider
 from moesaic.core.layer_plan import Move
 from moesaic.core.legality import check
@@ -26,7 +26,7 @@ from real_runs import PROMPT, can_run, loaded, measured, running, say, settings
 FAMILY = "qwen2-moe-normalized"  # shared experts, and three layers of routed ones
 STEPS = 10
 Names = tuple[str, str, str]
-COMBINATIONS = [names for names in policy_combinations() if can_run(names)]
+COMBINATIONS = pairs_first([names for names in policy_combinations() if can_run(names)])
 
 
 class ListenedTo:
@@ -63,9 +63,12 @@ def slots() -> int:
     return loaded(FAMILY).slots(0.25)
 
 
-@pytest.mark.parametrize("names", COMBINATIONS, ids="+".join)
-def test_a_real_run_is_decided_again_plan_for_plan(names: Names) -> None:
+@pytest.mark.parametrize(("schedule", "cache", "prefetch"), COMBINATIONS)
+def test_a_real_run_is_decided_again_plan_for_plan(
+    schedule: str, cache: str, prefetch: str
+) -> None:
     """By a brain as the simulator's: made of the same names, with that belief, and no body."""
+    names = (schedule, cache, prefetch)
     belief, moments = recorded(names)
     fresh = make_brain(loaded(FAMILY).spec, belief, slots(), *names)
     assert replayed(fresh, moments) == [moment.plan for moment in moments]
@@ -87,9 +90,11 @@ def test_a_run_beside_a_gpu_is_decided_again(names: Names) -> None:
     assert replayed(fresh, moments) == [moment.plan for moment in moments]
 
 
-@pytest.mark.parametrize("names", COMBINATIONS, ids="+".join)
-def test_the_simulator_executes_the_plans_the_real_machine_executed(names: Names) -> None:
-    _, moments = recorded(names)
+@pytest.mark.parametrize(("schedule", "cache", "prefetch"), COMBINATIONS)
+def test_the_simulator_executes_the_plans_the_real_machine_executed(
+    schedule: str, cache: str, prefetch: str
+) -> None:
+    _, moments = recorded((schedule, cache, prefetch))
     for moment in moments[: 2 * loaded(FAMILY).spec.num_moe_layers]:  # the prompt, and a token
         spans, report = simulated(moment)
         for device, queue in moment.plan.queues.items():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from recording import Moment, recorded_run, replayed
 
 from closed_loop import assembled, chosen
-from made_up import policy_combinations, random_steps, small_machine, small_model
+from made_up import pairs_first, policy_combinations, random_steps, small_machine, small_model
 from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.machines.sim.physics import Physics
 
@@ -32,8 +33,11 @@ def recorded(names: tuple[str, str, str], machine: MachineSpec | None = None) ->
     return recorded_run(physics, SLOTS, chosen(*names), STEPS)
 
 
-@pytest.mark.parametrize("names", policy_combinations(), ids="+".join)
-def test_a_recorded_run_is_decided_again_plan_for_plan(names: tuple[str, str, str]) -> None:
+@pytest.mark.parametrize(("schedule", "cache", "prefetch"), pairs_first(policy_combinations()))
+def test_a_recorded_run_is_decided_again_plan_for_plan(
+    schedule: str, cache: str, prefetch: str
+) -> None:
+    names = (schedule, cache, prefetch)
     moments = recorded(names)
     _, fresh = assembled(Physics(small_machine(), MODEL), SLOTS, chosen(*names), STEPS)
     assert replayed(fresh, moments) == [moment.plan for moment in moments]
@@ -63,15 +67,22 @@ def test_the_body_does_not_matter_only_what_it_says() -> None:
     assert plans[0] != [m.plan for m in slow]
 
 
-def test_planning_changes_neither_view_nor_routing() -> None:
+@pytest.mark.parametrize(("schedule", "cache", "prefetch"), pairs_first(policy_combinations()))
+def test_planning_changes_neither_view_nor_routing(
+    schedule: str, cache: str, prefetch: str
+) -> None:
     """A snapshot is never to be changed: the body's own arrays are handed out."""
-    moments = recorded(("hybrid", "lru", "none"))[:8]
-    for names in policy_combinations():
-        _, brain = assembled(Physics(small_machine(), MODEL), SLOTS, chosen(*names), STEPS)
-        for moment in moments:
-            before = _frozen(moment)
-            brain.plan(moment.routing, moment.view)
-            assert _frozen(moment) == before, names
+    names = (schedule, cache, prefetch)
+    _, brain = assembled(Physics(small_machine(), MODEL), SLOTS, chosen(*names), STEPS)
+    for moment in recorded_for_all():
+        before = _frozen(moment)
+        brain.plan(moment.routing, moment.view)
+        assert _frozen(moment) == before
+
+
+@cache
+def recorded_for_all() -> list[Moment]:
+    return recorded(("hybrid", "lru", "none"))[:8]
 
 
 def _frozen(moment: Moment) -> tuple[object, ...]:

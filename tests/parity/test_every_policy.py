@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from made_up import every_nth, policy_combinations
+from made_up import every_nth, pairs_first, policy_combinations
 from moesaic.core.errors import ImpossibleSetting
 from real_runs import can_run, loaded, measured, running, say, settings, truth
 
@@ -25,21 +25,21 @@ COMBINATIONS = policy_combinations()
 POSSIBLE = [names for names in COMBINATIONS if can_run(names)]
 # Every combination with two of the six families, every policy with all of them.
 TRIED = [
-    (family, names)
+    (family, *names)
     for number, family in enumerate(FAMILIES)
     for names in every_nth(POSSIBLE, number, 3)
 ]
 
 
-@pytest.mark.parametrize(("name", "names"), TRIED)
-def test_the_text_is_the_stock_models(name: str, names: Names) -> None:
-    model = loaded(name)
+@pytest.mark.parametrize(("name", "schedule", "cache", "prefetch"), pairs_first(TRIED))
+def test_the_text_is_the_stock_models(name: str, schedule: str, cache: str, prefetch: str) -> None:
+    model, names = loaded(name), (schedule, cache, prefetch)
     with running(model, settings(*names), model.slots(0.25), belief=measured(name)) as runner:
         got = say(runner)
         moved = runner.bytes_moved
     assert (got.logits - truth(name).logits).abs().max() < FP32_TOLERANCE
     assert got.text == truth(name).text
-    if names[0] == "gpu-only":
+    if schedule == "gpu-only":
         assert moved, "three quarters of the experts have to be brought"
 
 
@@ -47,9 +47,9 @@ def test_every_policy_that_can_run_is_tried() -> None:
     refused = {"belady", "oracle", "pre-gated", "static-layers"}
     every = [set(column) - refused for column in zip(*COMBINATIONS, strict=True)]
     for family in FAMILIES:
-        tried = [names for name, names in TRIED if name == family]
+        tried = [names for name, *names in TRIED if name == family]
         assert [set(column) for column in zip(*tried, strict=True)] == every
-    assert Counter(names for _, names in TRIED) == dict.fromkeys(POSSIBLE, 2)
+    assert Counter(tuple(names) for _, *names in TRIED) == dict.fromkeys(POSSIBLE, 2)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
-"""Machine code that numba compiles, kept on disk for later runs, which may run at the same time."""
+"""Machine code that numba compiles, kept on disk for later runs, which may run at the same time:
+what one process compiles, another that needs it waits for and loads."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, TypeVar
 
@@ -15,6 +16,7 @@ from numba.core.caching import (
     UserProvidedCacheLocator,
 )
 from numba.core.ccallback import CFunc
+from numba.core.dispatcher import CompilingCounter
 from numba.core.sigutils import normalize_signature
 
 from moesaic.compiling.deferred_signals import defer_signals_in
@@ -28,7 +30,8 @@ def kept(function: F, folder: str | None, **options: Any) -> F:
     """The function, compiled on its first call with numba's `options`, or loaded from `folder`;
     None keeps nothing."""
     jitted = numba.njit(**options)(function)
-    jitted._cache = _code_of(function, folder)
+    jitted._cache = code = _code_of(function, folder)
+    jitted._compiling_counter = _Compiling(code)
     compiled: F = jitted
     return compiled
 
@@ -40,8 +43,9 @@ def kept_c_function(
     compiled: Any = CFunc(
         function, normalize_signature(signature), locals={}, options={"nopython": True, **options}
     )
-    compiled._cache = _code_of(function, folder)
-    compiled.compile()
+    compiled._cache = code = _code_of(function, folder)
+    with _Compiling(code):
+        compiled.compile()
     return compiled
 
 
@@ -73,6 +77,20 @@ def _announce_unkept(folder: str, why: str) -> None:
     announce(f"compiled planners are not kept in {folder} ({why}): every run compiles them again")
 
 
+class _Compiling(CompilingCounter):
+    """Numba enters this before it looks for code, again for every call of the function by itself,
+    and leaves it after saving or failing."""
+
+    def __init__(self, code: _KeptCode | _UnkeptCode) -> None:
+        super().__init__()
+        self._code = code
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        if not self:
+            self._code.let_others_compile()
+
+
 class _InGivenFolder(CompileResultCacheImpl):  # type: ignore[misc]
     _locator_classes = (UserProvidedCacheLocator,)  # not beside the package's sources
 
@@ -80,6 +98,9 @@ class _InGivenFolder(CompileResultCacheImpl):  # type: ignore[misc]
 class _UnkeptCode(NullCache):  # type: ignore[misc]
     def load_overload(self, signature: Any, target: Any) -> None:
         defer_signals_in(target.codegen()._engine)
+
+    def let_others_compile(self) -> None:
+        pass
 
 
 class _KeptCode(FunctionCache):  # type: ignore[misc]
@@ -90,10 +111,22 @@ class _KeptCode(FunctionCache):  # type: ignore[misc]
     def __init__(self, function: Callable[..., object]) -> None:
         super().__init__(function)
         stamp = self._impl.locator.get_source_stamp()
-        self._cache_file = SharedFiles(self._cache_path, self._impl.filename_base, stamp)
+        self._files = SharedFiles(self._cache_path, self._impl.filename_base, stamp)
+        self._cache_file = self._files
 
     def load_overload(self, signature: Any, target: Any) -> Any:
+        """Where this finds nothing, numba compiles and saves next."""
         defer_signals_in(target.codegen()._engine)  # this is asked for before code is made
+        if (found := self._loaded(signature, target)) is not None:
+            return found
+        with suppress(OSError):  # a folder that has become read-only
+            self._files.compile_alone()
+        return self._loaded(signature, target)
+
+    def let_others_compile(self) -> None:
+        self._files.let_others_compile()
+
+    def _loaded(self, signature: Any, target: Any) -> Any:
         try:
             return super().load_overload(signature, target)
         except Exception:  # whatever another version of the compiler has left there

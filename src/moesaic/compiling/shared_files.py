@@ -27,6 +27,23 @@ class SharedFiles(IndexDataCacheFile):  # type: ignore[misc]
     other bytes, and loading such machine code may do anything: a file whose hash is wrong counts
     as missing, and saving replaces it."""
 
+    _compiling: IO[bytes] | None = None
+
+    def compile_alone(self) -> None:
+        """Wait for a process that compiles the same function. Callers wait before those they call,
+        in every process, so that no two wait for each other."""
+        if self._compiling is None:
+            os.makedirs(self._cache_path, exist_ok=True)
+            file = open(f"{self._index_path}.compiling", "ab")  # noqa: SIM115
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self._compiling = file
+
+    def let_others_compile(self) -> None:
+        if self._compiling is not None:
+            fcntl.flock(self._compiling, fcntl.LOCK_UN)  # a process forked meanwhile has it, too
+            self._compiling.close()
+            self._compiling = None
+
     def save(self, key: object, data: object) -> None:
         with self._locked(fcntl.LOCK_EX):
             super().save(key, data)
