@@ -32,6 +32,7 @@ from moesaic.policies.schedule import schedules
 from moesaic.policies.shape import Shape
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 MAX_TOKENS = 64
 
@@ -248,6 +249,21 @@ def every_nth(items: Sequence[T], first: int, n: int) -> list[T]:
     return list(items[first % n :: n])
 
 
+def long(*values: object) -> ParameterSet:
+    """A case that `make test-all` runs and `make test` does not."""
+    return pytest.param(*values, marks=pytest.mark.long)
+
+
+def in_turns(names: Sequence[T], others: Sequence[U], *also: object) -> list[ParameterSet]:
+    """Every name with every other value, and what all have also. `make test` runs every name with
+    one of the values, which take turns; the rest is for `make test-all`."""
+    return [
+        pytest.param(name, other, *also) if place % len(others) == at else long(name, other, *also)
+        for place, name in enumerate(names)
+        for at, other in enumerate(others)
+    ]
+
+
 def pairs_first(cases: Sequence[Sequence[Hashable]]) -> list[ParameterSet]:
     """The cases for a test of them all. `make test` runs a part in which every two values that
     occur together (a schedule and a cache, a cache and a prefetch) still do; the others are marked
@@ -259,7 +275,7 @@ def pairs_first(cases: Sequence[Sequence[Hashable]]) -> list[ParameterSet]:
         chosen.add(best)
         missing -= of_case[best]
     return [
-        pytest.param(*case, marks=() if number in chosen else pytest.mark.long)
+        pytest.param(*case) if number in chosen else long(*case)
         for number, case in enumerate(cases)
     ]
 

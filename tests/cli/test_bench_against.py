@@ -435,14 +435,11 @@ def test_stock_processes_have_their_users_policy(
     if set_by_user is None:
         monkeypatch.setenv("MOESAIC_WAIT_POLICY", "own")
     before = dict(os.environ)
-    found = in_own_process("stock", policy_here, environment=of_stock_process())
+    asked = (os.getenv, "OMP_WAIT_POLICY")
+    found = in_own_process("stock", *asked, environment=of_stock_process())
     assert found == set_by_user
     assert os.environ == before
-    assert in_own_process("ours", policy_here) == (set_by_user or "passive")
-
-
-def policy_here() -> str | None:
-    return os.environ.get("OMP_WAIT_POLICY")
+    assert in_own_process("ours", *asked) == (set_by_user or "passive")
 
 
 def test_transformers_is_such_a_process(monkeypatch: pytest.MonkeyPatch) -> None:

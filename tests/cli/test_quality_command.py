@@ -16,6 +16,7 @@ from torch.nn import functional
 import small_tokenizers
 import stock
 from chat_models import CHATML, talking
+from made_up import long
 from moesaic import LLM, SamplingParams
 from moesaic.cli.study import quality
 from moesaic.engine import loading
@@ -69,8 +70,12 @@ def expected(tokens: list[int], dtype: str, window: int) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize("machine", [(), ("--accelerator", "emulated", "--check")])
-@pytest.mark.parametrize("window", [None, 32])
+EMULATED = ("--accelerator", "emulated", "--check")
+
+
+@pytest.mark.parametrize(
+    ("window", "machine"), [(None, EMULATED), (32, ()), long(None, ()), long(32, EMULATED)]
+)
 def test_figures_are_the_stock_models(window: int | None, machine: tuple[str, ...]) -> None:
     words = () if window is None else ("--max-model-len", window)
     output = run_json("quality", talking().folder, *ONE, *words, *machine, "--kernel", "reference")

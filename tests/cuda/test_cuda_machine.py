@@ -11,6 +11,7 @@ import torch
 from cuda_runs import DEVICES, EVERY_LANE, NEEDS_GPU, SYSTEMS, late, note_reads
 
 import stock
+from made_up import in_turns
 from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.report import Timeline
 from moesaic.core.routing import LayerRouting
@@ -29,8 +30,7 @@ def assert_same(got: Said, wanted: Said) -> None:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("names", SYSTEMS, ids="+".join)
-@pytest.mark.parametrize("name", stock.FAMILIES)
+@pytest.mark.parametrize(("name", "names"), in_turns(list(stock.FAMILIES), SYSTEMS))
 def test_every_family_under_every_kind_of_system(name: str, names: Names, device: str) -> None:
     model, how = loaded(name), settings(*names, accelerator="cuda")
     belief, timeline = EVERY_LANE if device == "cpu" else None, Timeline()

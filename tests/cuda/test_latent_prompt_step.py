@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from made_up import long
+
 pytest.importorskip("triton")
 pytest.importorskip("moesaic.machines.cuda._conductor")
 if torch.cuda.is_available():
@@ -126,7 +128,7 @@ class OneLayer:
 @pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 @pytest.mark.parametrize(
     ("name", "change"),
-    [("deepseek-v2-lite", with_yarn), ("deepseek-v3", in_halves), ("deepseek-v3", with_yarn)],
+    [("deepseek-v2-lite", with_yarn), ("deepseek-v3", in_halves), long("deepseek-v3", with_yarn)],
 )
 def test_pieces_are_attended_to_as_layer_by_layer(name: str, change: Any, tmp_path: Path) -> None:
     torch.manual_seed(1)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import product
 
 import pytest
 from ddr_rules import Command, check, commands_of
 
+from made_up import pairs_first
 from moesaic.machines.sim.dram.named_patterns import PATTERNS, named_pattern
 from moesaic.machines.sim.dram.simulate import command_trace, simulate
 from moesaic.machines.sim.dram.timing_file import known_timings, load_timing
 
 
-@pytest.mark.parametrize("shared_bus", [True, False], ids=["shared", "per-rank"])
-@pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("name", known_timings())
+@pytest.mark.parametrize(
+    ("name", "pattern", "shared_bus"),
+    pairs_first(list(product(known_timings(), PATTERNS, [True, False]))),
+)
 def test_every_command_is_legal(name: str, pattern: str, shared_bus: bool) -> None:
     timing = load_timing(name)
     requests = named_pattern(pattern, timing.geometry, 600, seed=1, write_share=0.2)

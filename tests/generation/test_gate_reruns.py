@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from small_llms import MACHINES, greedy, llm, prompts
 
 import stock
+from made_up import in_turns
 from moesaic import LLM, SamplingParams
 from moesaic.core.confidence import Confidence
 from moesaic.core.errors import UnknownName
@@ -36,8 +37,8 @@ def by_hand(name: str, params: SamplingParams) -> list[ByHand]:
     return [two_models(name).write(prompt, params, SURE_ABOVE) for prompt in prompts()]
 
 
-TAKING_TURNS = [(name, machine, greedy(TOKENS)) for name in FAMILIES for machine in MACHINES]
-TAKING_TURNS += [("olmoe", "cpu", DRAWN), ("deepseek-v2", "emulated", DRAWN)]
+TAKING_TURNS = in_turns(FAMILIES, list(MACHINES), greedy(TOKENS))
+TAKING_TURNS += in_turns(("olmoe", "deepseek-v2"), ("cpu", "emulated"), DRAWN)
 
 
 @pytest.mark.parametrize(("name", "machine", "params"), TAKING_TURNS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from small_llms import MACHINES, greedy, llm, prompts
 
 import stock
+from made_up import pairs_first
 from moesaic import LLM, SamplingParams
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.runner import Runner, SequenceInput
@@ -26,9 +28,10 @@ def said(machine: str = "cpu", params: SamplingParams | None = None, **options: 
         return [(list(t.tokens), t.finish_reason) for t in texts], texts, model.stats()
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("draft", [1, 3, 16])
-@pytest.mark.parametrize("params", [greedy(TOKENS), DRAWN, PENALISED], ids=["greedy", "drawn", "p"])
+DRAFTED = list(product(MACHINES, [1, 3, 16], [greedy(TOKENS), DRAWN, PENALISED]))
+
+
+@pytest.mark.parametrize(("machine", "draft", "params"), pairs_first(DRAFTED))
 def test_the_text_is_the_full_models(machine: str, draft: int, params: SamplingParams) -> None:
     """Token for token, in batches that mix prompts, drafts and checks; the seed means the same."""
     whole, _, _ = said(machine, params)

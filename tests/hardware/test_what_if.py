@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from made_up import long
 from moesaic.core.errors import ImpossibleSetting, MoesaicError, UnknownName
 from moesaic.hardware.machine_reader import load_machine, parse_machine
 from moesaic.hardware.machine_writer import machine_toml
@@ -158,7 +159,19 @@ def test_a_unit_is_faster_by_its_clock() -> None:
     assert machine.dimm_link.bandwidth_gb_s == 50
 
 
-@pytest.mark.parametrize("name", ["trimoe-paper", "h200-emr16", "h200-emr16-ndp"])
+MACHINES = ["trimoe-paper", "h200-emr16", "h200-emr16-ndp"]
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_all_names_together_may_keep_their_values(name: str) -> None:
+    machine = load_machine(name)
+    values = {key: found.present for key, found in described_names(machine).items()}
+    assert changed(machine, values).values() == pytest.approx(machine.values())
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "h200-emr16" else long(name) for name in MACHINES]
+)
 def test_every_name_may_keep_its_value(name: str) -> None:
     machine = load_machine(name)
     for key, found in described_names(machine).items():

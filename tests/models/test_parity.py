@@ -22,6 +22,7 @@ import pytest
 import torch
 
 import stock
+from made_up import long
 from stock_text import STEPS, greedy, prompt, stock_logits
 
 FP32_TOLERANCE = 1e-4
@@ -60,7 +61,11 @@ def bf16_errors(name: str) -> tuple[torch.Tensor, torch.Tensor]:
     return (theirs.float() - truth).abs(), (mine.float() - truth).abs()
 
 
-@pytest.mark.parametrize("name", stock.EVERY)
+# What variants add to a family is compared in fp32; rounding is compared for every family.
+IN_BF16 = [name if name in stock.FAMILIES else long(name) for name in stock.EVERY]
+
+
+@pytest.mark.parametrize("name", IN_BF16)
 def test_bf16_is_as_close_to_the_truth_as_the_stock_models(name: str) -> None:
     theirs, mine = bf16_errors(name)
     assert mine.median() < 1.5 * theirs.median()

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 import quantized_models
 import stock
+from made_up import in_turns
 from moesaic.model_info.quantization.kinds import Mxfp4
 from moesaic.models.checkpoint import Checkpoint
 from moesaic.models.open_model import open_model
@@ -23,8 +24,8 @@ from quantized_models import FORMS, STACKS
 from stock_text import prompt, stock_logits
 
 EVERYWHERE = ("fp8", "gptq", "awq", "packed")  # in all families; the others in one
-CASES = [(form, name) for form in EVERYWHERE for name in stock.FAMILIES]
-CASES += [(form, "qwen3-moe") for form in FORMS if form not in EVERYWHERE]
+CASES = in_turns(list(stock.FAMILIES), EVERYWHERE)
+CASES += [pytest.param("qwen3-moe", form) for form in FORMS if form not in EVERYWHERE]
 
 
 def logits(folder: Path) -> torch.Tensor:
@@ -33,8 +34,8 @@ def logits(folder: Path) -> torch.Tensor:
     return torch.cat([*model.logits([prompt(12)]), *model.logits([[5]])])
 
 
-@pytest.mark.parametrize(("form", "name"), CASES)
-def test_logits_are_those_of_the_values(form: str, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "form"), CASES)
+def test_logits_are_those_of_the_values(name: str, form: str, tmp_path: Path) -> None:
     pair = quantized_models.write(stock.saved(name).folder, tmp_path, FORMS[form])
     mine = logits(pair.quantized)
     assert torch.equal(mine, logits(pair.values))

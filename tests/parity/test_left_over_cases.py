@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import stock
+from made_up import in_turns
 from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.routing import ExpertId, LayerRouting
 from moesaic.core.view import View
@@ -96,8 +97,10 @@ def test_every_token_wants_every_expert(name: str) -> None:
         assert_same(say(runner), truth(name))
 
 
-@pytest.mark.parametrize("names", [("gpu-only", "lru", "impact"), ("best-split", "mrs", "none")])
-@pytest.mark.parametrize("name", EVERY_EXPERT)
+FEW_SLOTS = [("gpu-only", "lru", "impact"), ("best-split", "mrs", "none")]
+
+
+@pytest.mark.parametrize(("name", "names"), in_turns(EVERY_EXPERT, FEW_SLOTS))
 def test_every_token_wants_every_expert_and_few_have_a_slot(
     name: str, names: tuple[str, str, str]
 ) -> None:
