@@ -18,11 +18,11 @@ from moesaic.lab.simulate.workload import choose_workload
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain import Brain
-from moesaic.policies.brain import fields as at
-from moesaic.policies.brain.c_functions import addresses
 from moesaic.policies.brain.decide import fill_routing, fill_view
 from moesaic.policies.brain.plan_words import read_moves, read_plan
+from moesaic.policies.brain.stages import DECIDE, LOOK_AHEAD, address
 from moesaic.policies.policy_set import PolicySet
+from moesaic.policies.records import MOVE_WORDS
 from moesaic.policies.schedule.base import Work
 from moesaic.policies.systems import load_system
 from moesaic.policies.timelines import ABSENT, gather
@@ -50,8 +50,8 @@ def decision_times_us(
     model: str, batch: int, steps: int, native: bool = False, policies: PolicySet | None = None
 ) -> tuple[list[float], list[float]]:
     """How long the brain takes in a simulated decode run under `policies` (none: hybrid + mrs +
-    impact): per layer, for the decision and for the look-ahead. `native`: of the C functions, on a
-    buffer that is filled in already, as a conductor in native code calls them."""
+    impact): per layer, for the decision and for the look-ahead. `native`: of the C functions, on
+    records that are filled in already, as a conductor in native code calls them."""
     settings = Settings(
         load_model(model),
         load_machine("a6000-xeon5220r"),
@@ -93,13 +93,13 @@ class _Timed:
 
 
 class _NativelyTimed(_Timed):
-    """The same through the C functions: filling the buffer and reading the plan do not count."""
+    """The same through the C functions: filling in records and reading the plan do not count."""
 
     def __init__(self, brain: Brain) -> None:
         super().__init__(brain)
         function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
-        entry = addresses()
-        self._decide, self._look_ahead = function(entry.decide), function(entry.look_ahead)
+        brain.link_rules()
+        self._decide, self._look_ahead = function(address(DECIDE)), function(address(LOOK_AHEAD))
 
     def wants_forecasts(self) -> int:
         return 0
@@ -107,28 +107,33 @@ class _NativelyTimed(_Timed):
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
         brain = self._brain
         brain.reserve(len(routing.experts), max(routing.ranked.shape[1], routing.experts.shape[1]))
-        words = brain.state.words
+        state = brain.state
         coming = view.arriving if view.in_flight else ()
-        words[at.NUM_FLIGHTS] = len(coming)
+        state.inputs.num_flights = len(coming)
         for number, flight in enumerate(coming):
-            brain.state.of(at.FLIGHTS)[number] = flight[:3]
+            brain.state.inputs.flights[number] = flight[:3]
         fill_routing(
-            words, routing.step, routing.layer, routing.experts, routing.ranked, routing.scores
+            state.inputs,
+            routing.step,
+            routing.layer,
+            routing.experts,
+            routing.ranked,
+            routing.scores,
         )
         busy = (view.gpu_busy_ns, view.cpu_busy_ns, view.pcie_busy_ns)
-        fill_view(words, view.resident, view.held, view.occupied, *busy)
-        words[at.FORECASTS] = words[at.BODY_FORECASTS] = 0
+        fill_view(state.inputs, view.resident, view.held, view.occupied, *busy)
+        state.forecasts.count = state.forecasts.from_body = 0
         length = self._timed(self._decide, self.deciding_us)
-        return read_plan(routing.layer, brain.state.of(at.PLAN)[:length].tolist())
+        return read_plan(routing.layer, brain.state.decision.plan[:length].tolist())
 
     def look_ahead(self, forecasts: Sequence[Forecast] = ()) -> tuple[Move, ...]:
         count = self._timed(self._look_ahead, self.looking_us)
-        moves = self._brain.state.of(at.BACKGROUND).ravel()[: count * at.MOVE_WORDS]
+        moves = self._brain.state.ahead.background.ravel()[: count * MOVE_WORDS]
         return read_moves(moves.tolist(), count)
 
     def _timed(self, function: Callable[[int], int], times: list[float]) -> int:
-        address = self._brain.state.words.ctypes.data
+        state = self._brain.state.address
         start = perf_counter_ns()
-        result = function(address)
+        result = function(state)
         times.append((perf_counter_ns() - start) / 1000)
         return result

@@ -31,24 +31,6 @@ class Settings {
 
 #define READ(from, to, name) from.read(#name, to.name)
 
-BrainFields brain_fields(const nb::dict& given) {
-  const Settings s(given);
-  BrainFields f{};
-  READ(s, f, layers), READ(s, f, experts), READ(s, f, step), READ(s, f, layer);
-  READ(s, f, tokens), READ(s, f, used_ranks), READ(s, f, ranks);
-  READ(s, f, forecasts), READ(s, f, body_forecasts), READ(s, f, entries), READ(s, f, lookahead), READ(s, f, resting);
-  READ(s, f, forecast_shapes), READ(s, f, forecast_steps), READ(s, f, forecast_trust);
-  READ(s, f, forecast_ids), READ(s, f, forecast_scores);
-  READ(s, f, occupied), READ(s, f, num_flights), READ(s, f, gpu_busy_ns), READ(s, f, cpu_busy_ns);
-  READ(s, f, link_busy_ns), READ(s, f, transfer_ns), READ(s, f, report_start_ns), READ(s, f, report_end_ns);
-  READ(s, f, report_active), READ(s, f, report_hits), READ(s, f, report_cpu_ns);
-  READ(s, f, expert_ids), READ(s, f, ranked_ids);
-  READ(s, f, read_ahead), READ(s, f, ahead_ids);
-  READ(s, f, scores), READ(s, f, resident), READ(s, f, held), READ(s, f, flights), READ(s, f, plan);
-  READ(s, f, background), READ(s, f, plan_header), READ(s, f, move_words), READ(s, f, flight_capacity);
-  return f;
-}
-
 TableLayout table_layout(const nb::dict& given) {
   const Settings s(given);
   TableLayout t{};
@@ -67,7 +49,7 @@ Wants wants_of(const nb::dict& given) {
   return w;
 }
 
-ConductorConfig configuration(const nb::dict& sizes, const nb::dict& brain, const nb::dict& fields,
+ConductorConfig configuration(const nb::dict& sizes, const nb::dict& brain,
                               const nb::dict& mailbox, const nb::dict& cpu) {
   ConductorConfig c;
   const Settings s(sizes), b(brain), m(mailbox), e(cpu);
@@ -75,11 +57,11 @@ ConductorConfig configuration(const nb::dict& sizes, const nb::dict& brain, cons
   READ(s, c, hidden_type), READ(s, c, slots), READ(s, c, block_bytes), READ(s, c, store), READ(s, c, slab);
   READ(s, c, watchdog_ns), READ(s, c, ahead_ns), READ(s, c, core), READ(s, c, records);
   READ(s, c, staging), READ(s, c, copy_from), READ(s, c, look_ahead_to), READ(s, c, stream_ahead);
-  READ(b, c.brain, words), READ(b, c.brain, decide), READ(b, c.brain, look_ahead), READ(b, c.brain, learn);
+  READ(b, c.brain, state), READ(b, c.brain, decide), READ(b, c.brain, look_ahead), READ(b, c.brain, learn);
   READ(b, c.brain, begin_look_ahead), READ(b, c.brain, finish_look_ahead);
   READ(b, c.brain, choose_read_ahead);
   READ(s, c, forecast_depth), READ(s, c, forecast_rows);
-  c.brain.at = brain_fields(fields);
+  c.brain.check();
   READ(m, c.mailbox, start), READ(m, c.mailbox, routed), READ(m, c.mailbox, hidden_ready);
   READ(m, c.mailbox, planned), READ(m, c.mailbox, summed), READ(m, c.mailbox, forecast_ready);
   READ(m, c.mailbox, forecast_ids), READ(m, c.mailbox, forecast_scores);
@@ -126,13 +108,13 @@ nb::list decisions_of(const Conductor& conductor) {
 NB_MODULE(_conductor, m) {
   nb::class_<Conductor>(m, "Conductor")
       .def("__init__",
-           [](Conductor* self, const nb::dict& sizes, const nb::dict& brain, const nb::dict& fields,
+           [](Conductor* self, const nb::dict& sizes, const nb::dict& brain,
               const nb::dict& mailbox, const nb::dict& cpu, std::uintptr_t flag,
               std::uintptr_t context, std::uintptr_t stream, std::uintptr_t device_flag, std::int64_t host_copy_ns) {
              std::uint32_t* ended = reinterpret_cast<std::uint32_t*>(flag);
              auto copies =
                  context ? cuda_copies(context, stream, ended, device_flag) : host_copies(ended, host_copy_ns);
-             new (self) Conductor(configuration(sizes, brain, fields, mailbox, cpu), std::move(copies));
+             new (self) Conductor(configuration(sizes, brain, mailbox, cpu), std::move(copies));
            })
       .def("place", &Conductor::place)
       .def("slots", &Conductor::slots, nb::call_guard<nb::gil_scoped_release>())

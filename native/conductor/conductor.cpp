@@ -14,7 +14,7 @@ namespace moesaic {
 namespace {
 
 constexpr std::size_t kUnderWay = 2;             // background copies
-constexpr int kPlanEstimate = 3;                 // in a plan's header (policies/brain/fields.py)
+constexpr int kPlanEstimate = 3;                 // in a plan's header (policies/records.py)
 constexpr int kSpinsBeforeSleep = 200'000;       // some milliseconds, between two tokens
 
 }  // namespace
@@ -207,9 +207,9 @@ void Conductor::conduct_layer(int layer) {
   fill_brain(layer);
   note_wants(layer);
   if (config_.records) decisions_.push_back(seen());
-  const Word length = config_.brain.decide(config_.brain.words);
+  const Word length = config_.brain.decide(config_.brain.state);
   if (config_.records) {
-    const Word* plan = config_.brain.ints(config_.brain.at.plan);
+    const Word* plan = config_.brain.state->decision.plan.data;
     decisions_.back().plan.assign(plan, plan + length);
   }
   work_.emplace_back();
@@ -236,36 +236,33 @@ void Conductor::conduct_layer(int layer) {
 }
 
 void Conductor::fill_brain(int layer) {
-  Brain& brain = config_.brain;
+  brain::State& state = *config_.brain.state;
+  brain::Inputs& inputs = state.inputs;
   const Mailbox& box = config_.mailbox;
-  const BrainFields& at = brain.at;
-  brain[at.step] = step_, brain[at.layer] = layer, brain[at.tokens] = tokens_;
-  brain[at.used_ranks] = config_.top_k, brain[at.ranks] = config_.ranks;
-  brain[at.forecasts] = brain[at.body_forecasts] = 0;
+  inputs.step = step_, inputs.layer = layer, inputs.tokens = tokens_;
+  inputs.used_ranks = config_.top_k, inputs.ranks = config_.ranks;
+  state.forecasts.count = state.forecasts.from_body = 0;
   const int pairs = tokens_ * config_.top_k, ranks = tokens_ * config_.ranks;
-  std::memcpy(brain.ints(at.expert_ids), box.ids, pairs * sizeof(Word));
-  std::memcpy(brain.ints(at.ranked_ids), box.ranked, ranks * sizeof(Word));
-  std::copy(box.scores, box.scores + ranks, brain.floats(at.scores));
+  std::memcpy(inputs.expert_ids.data, box.ids, pairs * sizeof(Word));
+  std::memcpy(inputs.ranked_ids.data, box.ranked, ranks * sizeof(Word));
+  std::copy(box.scores, box.scores + ranks, inputs.scores.data);
   const std::int64_t time = now();
   const std::uint32_t ended = copies_->ended();
   std::int64_t ready = 0;
   int count = 0;
-  Word* flights = brain.ints(at.flights);
   const auto add = [&](const Flight& flight) {
     const bool there = std::int32_t(ended - flight.ticket) >= 0;
     const std::int64_t begin = std::max(ready, flight.start_ns - time);
-    ready = there ? std::max<std::int64_t>(ready, 1) : std::max<std::int64_t>(begin + brain[at.transfer_ns], 1);
-    if (count == at.flight_capacity) return;
-    flights[3 * count] = flight.index / config_.experts;
-    flights[3 * count + 1] = flight.index % config_.experts;
-    flights[3 * count + 2] = ready;
-    ++count;
+    ready = there ? std::max<std::int64_t>(ready, 1) : std::max<std::int64_t>(begin + state.costs.transfer_ns, 1);
+    if (count == brain::kFlightCapacity) return;
+    Word* row = inputs.flights.part(count++);
+    row[0] = flight.index / config_.experts, row[1] = flight.index % config_.experts, row[2] = ready;
   };
   for (const Flight& flight : slots_.flights()) add(flight);
   for (const Flight& flight : staging_.ahead()) add(flight);
-  brain[at.num_flights] = count;
-  brain[at.gpu_busy_ns] = brain[at.cpu_busy_ns] = 0;
-  brain[at.link_busy_ns] = ready;
+  inputs.num_flights = count;
+  inputs.gpu_busy_ns = inputs.cpu_busy_ns = 0;
+  inputs.link_busy_ns = ready;
   for (std::vector<int>& each : pairs_) each.clear();
   for (int pair = 0; pair < pairs; ++pair) {
     if (box.ids[pair] >= config_.experts)
@@ -276,14 +273,13 @@ void Conductor::fill_brain(int layer) {
 }
 
 Decision Conductor::seen() {
-  Brain& brain = config_.brain;
-  const BrainFields& at = brain.at;
+  const brain::Inputs& inputs = config_.brain.state->inputs;
   Decision found{};
-  const std::uint8_t* resident = brain.octets(at.resident);
+  const std::uint8_t* resident = inputs.resident.data;
   found.resident.assign(resident, resident + std::size_t(config_.layers) * config_.experts);
-  found.held.assign(brain.ints(at.held), brain.ints(at.held) + config_.layers);
-  found.flights.assign(brain.ints(at.flights), brain.ints(at.flights) + 3 * brain[at.num_flights]);
-  found.occupied = brain[at.occupied], found.link_busy_ns = brain[at.link_busy_ns];
+  found.held.assign(inputs.held.data, inputs.held.data + config_.layers);
+  found.flights.assign(inputs.flights.data, inputs.flights.part(inputs.num_flights));
+  found.occupied = inputs.occupied, found.link_busy_ns = inputs.link_busy_ns;
   return found;
 }
 
@@ -341,15 +337,14 @@ void Conductor::start_background() {
 }
 
 void Conductor::learn(const LayerTimes& times) {
-  Brain& brain = config_.brain;
-  const BrainFields& at = brain.at;
+  brain::State& state = *config_.brain.state;
   // Where the CPU had nothing to do the layer's end is not seen here, and the plan's own estimate stands for it.
-  const std::int64_t end = cpu_experts_.empty() ? times.planned + brain.ints(at.plan)[kPlanEstimate] : times.summed;
-  brain[at.report_start_ns] = times.planned, brain[at.report_end_ns] = end;
-  brain[at.report_active] = times.on_gpu + times.on_cpu, brain[at.report_hits] = times.hits;
+  const std::int64_t end = cpu_experts_.empty() ? times.planned + state.decision.plan[kPlanEstimate] : times.summed;
+  state.report.start_ns = times.planned, state.report.end_ns = end;
+  state.report.active = times.on_gpu + times.on_cpu, state.report.hits = times.hits;
   const std::int64_t cpu_ns = cpu_experts_.empty() ? 0 : times.cpu_ended - times.cpu_begun;
-  brain[at.report_cpu_ns] = cpu_ns;
-  brain.learn(brain.words);
+  state.report.cpu_ns = cpu_ns;
+  config_.brain.learn(&state);
   if (!config_.records) return;
   Decision& decision = decisions_.back();
   decision.report_start_ns = times.planned, decision.report_end_ns = end, decision.hits = times.hits;

@@ -24,7 +24,7 @@
 #include <utility>
 #include <vector>
 
-#include "conductor/brain_buffer.h"
+#include "conductor/brain.h"
 #include "conductor/copies.h"
 #include "conductor/copy_log.h"
 #include "conductor/slots.h"
@@ -98,7 +98,7 @@ struct LayerWork {
   std::int32_t there = 0;                    // of the GPU's, those in front of the first that may have to arrive
 };
 
-// What the brain saw of a layer and what it answered, for deciding it again elsewhere. Words as in its buffer.
+// What the brain saw of a layer and what it answered, for deciding it again elsewhere. Words as in its state.
 struct Decision {
   std::vector<std::uint8_t> resident;
   std::vector<Word> held, flights, plan, background;

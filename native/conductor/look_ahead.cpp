@@ -16,15 +16,14 @@ constexpr std::int64_t kLeastPatienceNs = 1'000;
 
 void Conductor::look_ahead(int layer, LayerTimes& times) {
   if (tokens_ > config_.look_ahead_to) return;
-  Brain& brain = config_.brain;
-  const Word space = brain.at.flight_capacity - Word(slots_.flights().size());  // the brain sees no more of them
+  const Word space = brain::kFlightCapacity - Word(slots_.flights().size());  // the brain sees no more of them
   const Word count = std::min(find_moves(layer), std::max<Word>(space, 0));
-  const Word* moves = brain.ints(brain.at.background);
+  const Word* moves = config_.brain.state->ahead.background.data;
   for (Word i = 0; i < count; ++i)
-    pending_.push_back(*reinterpret_cast<const Move*>(moves + i * brain.at.move_words));
+    pending_.push_back(*reinterpret_cast<const Move*>(moves + i * brain::kMoveWords));
   start_background();
   times.background = std::int32_t(count);
-  if (config_.records) decisions_.back().background.assign(moves, moves + count * brain.at.move_words);
+  if (config_.records) decisions_.back().background.assign(moves, moves + count * brain::kMoveWords);
 }
 
 // How many moves the brain has found. It is given forecasts where there is time for moves; where they do not come in
@@ -32,17 +31,17 @@ void Conductor::look_ahead(int layer, LayerTimes& times) {
 // every token runs again, or where the brain does not want them in this step.
 Word Conductor::find_moves(int layer) {
   Brain& brain = config_.brain;
-  const int depth = std::min({forecast_source_.depth, config_.layers - layer - 1, int(brain[brain.at.lookahead])});
-  if (depth <= 0 && !wants_.ids) return brain.look_ahead(brain.words);
-  brain[brain.at.body_forecasts] = depth > 0;
-  const Word most = brain.begin_look_ahead(brain.words);
+  const int depth = std::min({forecast_source_.depth, config_.layers - layer - 1, int(brain.state->setup.lookahead)});
+  if (depth <= 0 && !wants_.ids) return brain.look_ahead(brain.state);
+  brain.state->forecasts.from_body = depth > 0;
+  const Word most = brain.begin_look_ahead(brain.state);
   if (most < 0) return 0;
   if (most > 0) {
-    const bool from_gpu = depth > 0 && !wants_.whole && !brain[brain.at.resting];
+    const bool from_gpu = depth > 0 && !wants_.whole && !brain.state->ahead.resting;
     if (from_gpu && !await_forecasts(layer)) return 0;
     fill_forecasts(layer, from_gpu ? depth : 0);
   }
-  return brain.finish_look_ahead(brain.words);
+  return brain.finish_look_ahead(brain.state);
 }
 
 // The GPU computes them beside its experts. If they come late again and again, little time is lost on waiting.
@@ -64,22 +63,21 @@ bool Conductor::await_forecasts(int layer) {
 // The GPU's of `depth` later layers, and over them what tokens that run again wanted of the nearest ones.
 void Conductor::fill_forecasts(int layer, int depth) {
   Brain& brain = config_.brain;
-  const int left = std::min(config_.layers - layer - 1, int(brain[brain.at.lookahead]));
+  const int left = std::min(config_.layers - layer - 1, int(brain.state->setup.lookahead));
   const int wanted = wants_.ids ? std::min(wants_.distance, left) : 0;
   for (int d = 0; d < std::max(depth, wanted); ++d) fill_forecast(layer, d, d < depth, d < wanted);
-  brain[brain.at.forecasts] = std::max(depth, wanted);
+  brain.state->forecasts.count = std::max(depth, wanted);
 }
 
 void Conductor::fill_forecast(int layer, int distance, bool from_gpu, bool wanted) {
-  Brain& brain = config_.brain;
-  const BrainFields& at = brain.at;
+  const brain::Forecasts& forecasts = config_.brain.state->forecasts;
   const Mailbox& box = config_.mailbox;
   const int count = tokens_ * config_.top_k, later = layer + 1 + distance;
-  Word* shape = brain.ints(at.forecast_shapes) + 3 * distance;
+  Word* shape = forecasts.shapes.part(distance);
   shape[0] = later, shape[1] = tokens_, shape[2] = config_.top_k;
-  brain.ints(at.forecast_steps)[distance] = step_;
-  Word* ids = brain.ints(at.forecast_ids) + distance * brain[at.entries];
-  double* scores = brain.floats(at.forecast_scores) + distance * brain[at.entries];
+  forecasts.steps[distance] = step_;
+  Word* ids = forecasts.ids.part(distance);
+  double* scores = forecasts.scores.part(distance);
   std::fill_n(ids, count, -1);
   std::fill_n(scores, count, 0.0);
   if (from_gpu) {
@@ -98,7 +96,7 @@ void Conductor::fill_forecast(int layer, int distance, bool from_gpu, bool wante
   }
   // 0: not known, and the brain judges them.
   const bool known = wanted && (wants_.whole || (wants_.trusted && !from_gpu));
-  brain.floats(at.forecast_trust)[distance] = known ? wants_.trust() : 0;
+  forecasts.trust[distance] = known ? wants_.trust() : 0;
 }
 
 }  // namespace moesaic

@@ -9,20 +9,19 @@
 
 namespace moesaic {
 
-// A plan in the brain's buffer.
+// A plan in the brain's state.
 struct PlanWords {
   int on_gpu, on_cpu, moved;
   const Word *gpu, *cpu, *moves;
-  int move_words;
 
-  PlanWords(const Brain& brain, Word length) : move_words(brain.at.move_words) {
-    const Word* plan = brain.words + brain.words[brain.at.plan];
+  PlanWords(const Brain& brain, Word length) {
+    const Word* plan = brain.state->decision.plan.data;
     on_gpu = int(plan[0]), on_cpu = int(plan[1]), moved = int(plan[2]);
-    gpu = plan + brain.at.plan_header, cpu = gpu + on_gpu, moves = cpu + on_cpu;
-    if (length != (moves - plan) + Word(moved) * move_words) throw std::runtime_error("a plan is cut off");
+    gpu = plan + brain::kPlanHeader, cpu = gpu + on_gpu, moves = cpu + on_cpu;
+    if (length != (moves - plan) + Word(moved) * brain::kMoveWords) throw std::runtime_error("a plan is cut off");
   }
 
-  const Move& move(int i) const { return *reinterpret_cast<const Move*>(moves + i * move_words); }
+  const Move& move(int i) const { return *reinterpret_cast<const Move*>(moves + i * brain::kMoveWords); }
 };
 
 // In a short step, what is read over the link comes first, because it takes longest. In a long one it is copied, and

@@ -15,7 +15,7 @@ void Conductor::begin_read_ahead(int layer) {
   Brain& brain = config_.brain;
   reading_ = false, awaited_forecast_ = -1;
   if (!config_.cpu.read_ahead) return;
-  const Word candidates = brain.choose_read_ahead(brain.words);
+  const Word candidates = brain.choose_read_ahead(brain.state);
   if (!candidates) return;
   const Word* wanted = wants_.ids ? wants_.ids + std::size_t(layer + 1) * config_.top_k : nullptr;
   if (wanted && wanted[0] >= 0)
@@ -23,7 +23,7 @@ void Conductor::begin_read_ahead(int layer) {
   else if (forecast_source_.depth > 0)
     awaited_forecast_ = layer;
   else
-    read_ahead(layer + 1, brain.ints(brain.at.ahead_ids), candidates);
+    read_ahead(layer + 1, brain.state->ahead.read_ahead_ids.data, candidates);
 }
 
 // Again and again, until the next layer is routed: this thread is a worker, too, and reads its own part.
@@ -33,7 +33,7 @@ void Conductor::read_some() {
   const Word* ids = config_.mailbox.forecast_ids +
                     std::size_t(awaited_forecast_) * config_.forecast_depth * config_.forecast_rows * config_.top_k;
   // The token may use fewer than top-k, as it does in the layer before.
-  const Word* used = config_.brain.ints(config_.brain.at.expert_ids);
+  const Word* used = config_.brain.state->inputs.expert_ids.data;
   const Word count = std::count_if(used, used + config_.top_k, [](Word id) { return id >= 0; });
   read_ahead(std::exchange(awaited_forecast_, -1) + 1, ids, count);
 }
@@ -41,7 +41,7 @@ void Conductor::read_some() {
 // Those of so many experts that the GPU will not have, the first ones first.
 void Conductor::read_ahead(int layer, const Word* ids, Word count) {
   ahead_blocks_.clear(), ahead_experts_.clear();
-  const std::size_t most = std::size_t(config_.brain[config_.brain.at.read_ahead]);
+  const std::size_t most = std::size_t(config_.brain.state->setup.read_ahead);
   for (Word i = 0; i < count && ahead_blocks_.size() < most; ++i) {
     if (ids[i] < 0 || ids[i] >= config_.experts) continue;  // scores that are not numbers say nothing
     const int index = slots_.index(layer, int(ids[i]));

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "conductor/brain_buffer.h"
+#include "conductor/brain.h"
 
 namespace moesaic {
 
@@ -25,9 +25,9 @@ class Slots {
   // Residency is kept in the brain's own buffer, so that it need not be copied there.
   Slots(Brain& brain, int count)
       : brain_(brain),
-        experts_(int(brain[brain.at.experts])),
+        experts_(int(brain.state->setup.experts)),
         count_(count),
-        slot_of_(std::size_t(brain[brain.at.layers]) * experts_, kNoSlot) {
+        slot_of_(std::size_t(brain.state->setup.layers) * experts_, kNoSlot) {
     for (int slot = count; slot-- > 0;) free_.push_back(slot);
   }
 
@@ -41,21 +41,21 @@ class Slots {
     if (free_.empty()) throw std::runtime_error("a plan moves an expert, but no slot is free");
     const int slot = free_.back();
     free_.pop_back();
-    brain_.ints(brain_.at.held)[move.layer] += 1;
-    brain_[brain_.at.occupied] += 1;
+    brain_.state->inputs.held[move.layer] += 1;
+    brain_.state->inputs.occupied += 1;
     return slot;
   }
 
   // What was taken is given up: nothing will arrive.
   void give_up(int index, int slot) {
     free_.push_back(slot);
-    brain_.ints(brain_.at.held)[index / experts_] -= 1;
-    brain_[brain_.at.occupied] -= 1;
+    brain_.state->inputs.held[index / experts_] -= 1;
+    brain_.state->inputs.occupied -= 1;
   }
 
   void arrive(int index, int slot) {
     slot_of_[index] = slot;
-    brain_.octets(brain_.at.resident)[index] = 1;
+    brain_.state->inputs.resident[index] = 1;
   }
 
   void depart(const Flight& flight) { flights_.push_back(flight); }
@@ -83,17 +83,17 @@ class Slots {
   void load(const std::vector<int>& slot_of) {
     if (slot_of.size() != slot_of_.size()) throw std::runtime_error("slots of other experts");
     std::vector<char> taken(std::size_t(count_), 0);
-    Word* held = brain_.ints(brain_.at.held);
-    std::fill(held, held + brain_[brain_.at.layers], 0);
-    brain_[brain_.at.occupied] = 0;
+    Word* held = brain_.state->inputs.held.data;
+    std::fill(held, held + brain_.state->setup.layers, 0);
+    brain_.state->inputs.occupied = 0;
     for (std::size_t index = 0; index < slot_of.size(); ++index) {
       const int slot = slot_of[index];
-      brain_.octets(brain_.at.resident)[index] = slot != kNoSlot;
+      brain_.state->inputs.resident[index] = slot != kNoSlot;
       if (slot == kNoSlot) continue;
       if (slot < 0 || slot >= count_ || taken[std::size_t(slot)]) throw std::runtime_error("a slot is not free");
       taken[std::size_t(slot)] = 1;
       held[index / std::size_t(experts_)] += 1;
-      brain_[brain_.at.occupied] += 1;
+      brain_.state->inputs.occupied += 1;
     }
     slot_of_ = slot_of;
     free_.clear();
@@ -113,9 +113,9 @@ class Slots {
     if (slot == kNoSlot) throw std::runtime_error("a plan evicts an expert that has no slot");
     slot_of_[index] = kNoSlot;
     free_.push_back(slot);
-    brain_.octets(brain_.at.resident)[index] = 0;
-    brain_.ints(brain_.at.held)[index / experts_] -= 1;
-    brain_[brain_.at.occupied] -= 1;
+    brain_.state->inputs.resident[index] = 0;
+    brain_.state->inputs.held[index / experts_] -= 1;
+    brain_.state->inputs.occupied -= 1;
   }
 
   Brain& brain_;

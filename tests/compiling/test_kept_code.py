@@ -61,5 +61,5 @@ def test_a_folder_that_was_removed_is_made_again(tmp_path: Path) -> None:
 def test_what_is_compiled_is_kept_so() -> None:
     from moesaic.policies.brain import handle
 
-    jitted: Any = handle.decide
+    jitted: Any = handle.fill
     assert isinstance(jitted._cache._cache_file, SharedFiles)

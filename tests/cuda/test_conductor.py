@@ -13,9 +13,13 @@ import torch
 
 pytest.importorskip("moesaic.machines.cuda._conductor")
 
+import pretended_gpu
 from pretended_gpu import EXPERTS, LAYERS, TOP_K, Scene
 
+from moesaic.core.native_brain import NativeBrain
 from moesaic.machines.cuda.conductor import Limits
+from moesaic.policies.brain import Brain
+from moesaic.policies.brain.c_functions import native_brain
 from moesaic.policies.policy_set import PolicySet
 
 COPIED = Limits(copy_from=2, look_ahead_to=1)
@@ -367,3 +371,15 @@ def test_a_conductor_can_be_stopped_in_the_middle_of_a_step() -> None:
     mailbox = scene.mailbox
     del scene.conductor
     assert int(mailbox["summed"][0]) > LAYERS
+
+
+def test_records_of_another_layout_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a conductor meets them that was built before the records changed."""
+
+    def of_another_layout(brain: Brain, tokens: int, ranks: int) -> NativeBrain:
+        brain.state.layout += 1
+        return native_brain(brain, tokens, ranks)
+
+    monkeypatch.setattr(pretended_gpu, "native_brain", of_another_layout)
+    with pytest.raises(RuntimeError, match="built for another layout of the brain's records"):
+        Scene(PolicySet.of(schedule="static-experts", cache="pinned", prefetch="none"), 9)

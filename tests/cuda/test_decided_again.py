@@ -12,7 +12,6 @@ from pretended_gpu import EXPERTS, LAYERS, TOP_K, Scene
 
 from conducted_run import assert_decided_again
 from moesaic.machines.cuda.conductor import Limits
-from moesaic.policies.brain import fields as at
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.shape import Shape
 
@@ -72,7 +71,7 @@ def test_rests_are_decided_again(prefetch: str, forecasts: int) -> None:
     for number in range(40):
         rows = [[rng.permutation(EXPERTS)[:TOP_K]]] * LAYERS
         scene.step(number, np.array(rows, dtype=np.int64))
-        rested.append(bool(scene.brain.state.words[at.RESTING]))
+        rested.append(bool(scene.brain.state.ahead.resting))
     assert any(rested)
     assert not all(rested)
     if scene.conductor.forecast_counts[1]:
@@ -81,4 +80,4 @@ def test_rests_are_decided_again(prefetch: str, forecasts: int) -> None:
     brain, shape = scene.composition.brain(scene.belief), Shape(LAYERS, EXPERTS, TOP_K)
     known = scene.forecast if scene.forecasts else ()
     assert_decided_again(brain, scene.routings, kept, shape, scene.slots, known)
-    assert bool(brain.state.words[at.RESTING]) == rested[-1]
+    assert bool(brain.state.ahead.resting) == rested[-1]

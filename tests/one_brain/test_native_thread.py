@@ -6,7 +6,6 @@ import ctypes
 from copy import deepcopy
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from recording import Moment, recorded_run
 
@@ -15,38 +14,46 @@ from made_up import RandomStep, random_steps, small_machine, small_model
 from moesaic.core.routing import Forecast
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.brain import Brain
-from moesaic.policies.brain import fields as at
-from moesaic.policies.brain.c_functions import addresses
 from moesaic.policies.brain.decide import fill_routing, fill_view
 from moesaic.policies.brain.learn import fill_report
+from moesaic.policies.brain.stages import (
+    BEGIN_LOOK_AHEAD,
+    DECIDE,
+    FINISH_LOOK_AHEAD,
+    LEARN,
+    LOOK_AHEAD,
+    address,
+)
 from moesaic.policies.policy_set import PolicySet
+from moesaic.policies.records import PLAN_HEADER, State
 
 MODEL = small_model(layers=4, experts=8, top_k=2)
 SLOTS = 12
 STEPS = random_steps(5, 8, MODEL)
 
 
-def on_native_thread(address: int, words: np.ndarray) -> None:
+def on_native_thread(function: int, state: State) -> None:
     """Run a C function of one pointer on a thread that the C library starts; Python waits for it
     outside the interpreter."""
     libc = ctypes.CDLL(None, use_errno=True)
     thread = ctypes.c_ulong()
-    pointer, start = ctypes.c_void_p(words.ctypes.data), ctypes.c_void_p(address)
+    pointer, start = ctypes.c_void_p(state.address), ctypes.c_void_p(function)
     assert libc.pthread_create(ctypes.byref(thread), None, start, pointer) == 0
     assert libc.pthread_join(thread, None) == 0
 
 
-def fill(brain: Brain, moment: Moment) -> np.ndarray:
-    """What a body in native code would write into the buffer."""
-    words, routing, view = brain.state.words, moment.routing, moment.view
-    words[at.NUM_FLIGHTS] = len(view.in_flight)
+def fill(brain: Brain, moment: Moment) -> State:
+    """What a body in native code would write into the state."""
+    state, routing, view = brain.state, moment.routing, moment.view
+    brain.link_rules()
+    state.inputs.num_flights = len(view.in_flight)
     for number, flight in enumerate(view.in_flight):
-        brain.state.of(at.FLIGHTS)[number] = flight[:3]
+        brain.state.inputs.flights[number] = flight[:3]
     inputs = (routing.experts, routing.ranked, routing.scores)
-    fill_routing(words, routing.step, routing.layer, *inputs)
+    fill_routing(state.inputs, routing.step, routing.layer, *inputs)
     busy = (view.gpu_busy_ns, view.cpu_busy_ns, view.pcie_busy_ns)
-    fill_view(words, view.resident, view.held, view.occupied, *busy)
-    return words
+    fill_view(state.inputs, view.resident, view.held, view.occupied, *busy)
+    return state
 
 
 @pytest.mark.parametrize("policies", [("hybrid", "mrs", "impact"), ("best-split", "lru", "none")])
@@ -58,9 +65,9 @@ def test_a_native_thread_decides_what_python_decided(policies: tuple[str, str, s
     _, brain = assembled(physics, SLOTS, names, STEPS)
     for moment in deepcopy(moments):
         assert decided_natively(brain, moment) == plan_words(moment)
-        words = brain.state.words
-        words[at.FORECASTS] = words[at.BODY_FORECASTS] = 0
-        on_native_thread(addresses().look_ahead, words)
+        state = brain.state
+        state.forecasts.count = state.forecasts.from_body = 0
+        on_native_thread(address(LOOK_AHEAD), state)
         assert background(brain, moment) == [[t.layer, t.expert] for t in moment.plan.background]
         learn_natively(brain, moment)
     assert any(moment.plan.background for moment in moments) or policies[2] == "none"
@@ -68,7 +75,7 @@ def test_a_native_thread_decides_what_python_decided(policies: tuple[str, str, s
 
 @pytest.mark.parametrize("prefetch", ["impact", "next-layer"])
 def test_a_native_thread_fills_in_forecasts_between_the_stages(prefetch: str) -> None:
-    """True ones of all layers of the next pass: written where `state.py` says, after the thread
+    """True ones of all layers of the next pass: written where `records.py` says, after the thread
     was told that there is time for moves."""
     physics = Physics(small_machine(), MODEL)
     names = PolicySet.of(schedule="hybrid", cache="mrs", prefetch=prefetch)
@@ -78,12 +85,12 @@ def test_a_native_thread_fills_in_forecasts_between_the_stages(prefetch: str) ->
     _, brain = assembled(physics, SLOTS, names, steps)
     for moment in deepcopy(moments):
         assert decided_natively(brain, moment) == plan_words(moment)
-        words = brain.state.words
-        words[at.FORECASTS], words[at.BODY_FORECASTS] = 0, bool(moment.routing.forecasts)
-        on_native_thread(addresses().begin_look_ahead, words)
-        if words[at.MAX_BACKGROUND] > 0:
+        state = brain.state
+        state.forecasts.count, state.forecasts.from_body = 0, bool(moment.routing.forecasts)
+        on_native_thread(address(BEGIN_LOOK_AHEAD), state)
+        if state.ahead.max_background > 0:
             write_forecasts(brain, moment.routing.forecasts)
-        on_native_thread(addresses().finish_look_ahead, words)
+        on_native_thread(address(FINISH_LOOK_AHEAD), state)
         assert background(brain, moment) == [[t.layer, t.expert] for t in moment.plan.background]
         learn_natively(brain, moment)
     assert any(moment.plan.background for moment in moments)
@@ -117,18 +124,18 @@ def write_forecasts(brain: Brain, forecasts: tuple[Forecast, ...]) -> None:
     state = brain.state
     for number, forecast in enumerate(forecasts[: state.sizes.lookahead]):
         size, step = forecast.ranked.size, forecast.step or 0
-        state.of(at.FORECAST_SHAPES)[number] = (forecast.layer, *forecast.ranked.shape)
-        state.of(at.FORECAST_STEPS)[number] = step
-        state.of(at.FORECAST_IDS)[number, :size] = forecast.ranked.ravel()
-        state.of(at.FORECAST_SCORES)[number, :size] = forecast.scores.ravel()
-        state.words[at.FORECASTS] = number + 1
+        state.forecasts.shapes[number] = (forecast.layer, *forecast.ranked.shape)
+        state.forecasts.steps[number] = step
+        state.forecasts.ids[number, :size] = forecast.ranked.ravel()
+        state.forecasts.scores[number, :size] = forecast.scores.ravel()
+        state.forecasts.count = number + 1
 
 
 def decided_natively(brain: Brain, moment: Moment) -> list[int]:
-    words = fill(brain, moment)
-    on_native_thread(addresses().decide, words)
-    plan: list[int] = brain.state.of(at.PLAN).tolist()
-    return plan[: at.PLAN_HEADER + plan[0] + plan[1]]
+    state = fill(brain, moment)
+    on_native_thread(address(DECIDE), state)
+    plan: list[int] = brain.state.decision.plan.tolist()
+    return plan[: PLAN_HEADER + plan[0] + plan[1]]
 
 
 def plan_words(moment: Moment) -> list[int]:
@@ -139,11 +146,13 @@ def plan_words(moment: Moment) -> list[int]:
 
 
 def background(brain: Brain, moment: Moment) -> list[list[int]]:
-    found: list[list[int]] = brain.state.of(at.BACKGROUND)[:, :2].tolist()
+    found: list[list[int]] = brain.state.ahead.background[:, :2].tolist()
     return found[: len(moment.plan.background)]
 
 
 def learn_natively(brain: Brain, moment: Moment) -> None:
-    words, report = brain.state.words, moment.report
-    fill_report(words, report.start_ns, report.end_ns, report.active, report.hits, report.cpu_ns)
-    on_native_thread(addresses().learn, words)
+    state, report = brain.state, moment.report
+    fill_report(
+        state.report, report.start_ns, report.end_ns, report.active, report.hits, report.cpu_ns
+    )
+    on_native_thread(address(LEARN), state)

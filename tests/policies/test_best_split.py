@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moesaic.policies.schedule.best_split import EITHER_ORDER, IN_ORDER, best_split
 from moesaic.policies.schedule.improve import EXACT, EXCHANGED, exchange, improve, try_every
+from moesaic.policies.schedule.splits import EITHER_ORDER, IN_ORDER, best_split
 from moesaic.policies.timelines import ABSENT, MOVED, ON_CPU, ON_GPU, Ints, finish_time
 
 

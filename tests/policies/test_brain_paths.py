@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from brain_parts import numbers_of
 
 from made_up import (
     exact_belief,
@@ -18,7 +19,6 @@ from moesaic.core.offloading import CPU, GPU, IN_DRAM, IN_VRAM
 from moesaic.core.routing import ExpertId, LayerRouting
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
-from moesaic.policies.brain import fields as at
 from moesaic.policies.future import Future
 from more_devices import with_four_dimms
 
@@ -29,7 +29,7 @@ BELIEF = exact_belief(stated_physics(lambda t: 10 * t, lambda t: 50 * t, transfe
 def test_without_slots_everything_runs_on_the_cpu_and_nothing_is_decided() -> None:
     """One token's experts as they are ranked; of several tokens each expert once."""
     brain = make_brain(MODEL, BELIEF, slots=0)
-    before = brain.state.words.copy()
+    before = numbers_of(brain.state)
     nothing = view_of([], slots=0)
     assert brain.decide(routing_of(0, [[4, 1]]), nothing).queues == {CPU: (4, 1)}
     plan = brain.decide(routing_of(1, [[4, 1], [1, 3]]), nothing)
@@ -37,7 +37,7 @@ def test_without_slots_everything_runs_on_the_cpu_and_nothing_is_decided() -> No
     assert (plan.layer, plan.transfers) == (1, ())
     assert brain.look_ahead() == ()
     assert brain.wants_forecasts() == 0
-    assert (brain.state.words == before).all()
+    assert numbers_of(brain.state) == before
 
 
 def test_costs_are_known_of_as_many_tokens_as_a_step_brings() -> None:
@@ -47,7 +47,7 @@ def test_costs_are_known_of_as_many_tokens_as_a_step_brings() -> None:
     assert brain.belief.tables.shape[1] > known + 3
     assert (brain.belief.tables[:, :known] == BELIEF.tables).all()
     tokens = brain.belief.tables.shape[1]
-    assert (brain.state.of(at.COSTS)[:, :tokens] == brain.belief.tables).all()
+    assert (brain.state.costs.tables[:, :tokens] == brain.belief.tables).all()
     few = make_brain(MODEL, BELIEF, slots=6)
     few.decide(routing_of(0, [[0, 1]] * (known - 1)), view_of([(0, 0)], 6))
     assert few.belief is BELIEF, "nothing more was needed"
@@ -69,7 +69,7 @@ def test_a_gate_that_runs_tokens_again_does_not_make_a_body_forecast() -> None:
     assert brain.prefetch.lookahead > 0
     brain.decide(routing_of(0, [[0, 1]]), view_of([(0, 0), (0, 1)], 6))
     assert brain.wants_forecasts() == 0
-    assert brain.state.words[at.MAX_BACKGROUND] > 0, "there would be time for it"
+    assert brain.state.ahead.max_background > 0, "there would be time for it"
 
 
 @pytest.mark.parametrize("place", ["dram", "dimm2"])
@@ -94,4 +94,4 @@ def test_the_machine_that_is_seen_says_whether_there_are_slots() -> None:
     routing = routing_of(0, [[0, 1]])
     assert brain.decide(routing, view_of([], slots=0)).queues == {CPU: (0, 1)}
     brain.decide(routing, with_slots)
-    assert brain.state.words[at.ACTIVE] == 2
+    assert brain.state.decision.active == 2

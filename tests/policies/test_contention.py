@@ -29,7 +29,6 @@ from moesaic.machines.sim.sharing_lane import SharingLane
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.belief import warm_up
 from moesaic.policies.brain import contention
-from moesaic.policies.brain import fields as at
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.schedule import schedules
 from moesaic.policies.schedule.base import Assignment, Work
@@ -160,8 +159,8 @@ def delays_of(cpu_slowed: int, schedule: str) -> list[int]:
     brain = make_brain(small_model(), belief, slots=3, schedule=schedule)
     brain.decide(routing_of(0, [[0, 1]]), view_of([(0, 0)], slots=3, experts=6))
     brain.look_ahead()
-    room = int(brain.state.words[at.MAX_BACKGROUND])
-    return [int(delay) for delay in brain.state.of(at.DELAYS)[: room + 1]]
+    room = int(brain.state.ahead.max_background)
+    return [int(delay) for delay in brain.state.ahead.delays[: room + 1]]
 
 
 @pytest.mark.parametrize("schedule", ["best-split", "optimal"])
@@ -175,12 +174,15 @@ def test_an_expert_must_be_worth_the_time_that_moving_it_takes_now() -> None:
     """Values .6, .3 and .1 of two experts per token are 1 (at most), .6 and .2 uses in a step. A
     use saves 100, for 3 steps: a cost of 60 is worth .2 uses, a value of .1."""
     state = state_of(1, 3, cost_tokens=2)
-    state.of(at.COSTS)[1] = [0, 100]
-    s, values = state.words, np.array([0.6, 0.3, 0.1])
-    s[at.TOP_K], s[at.TOKENS], s[at.CACHE_HORIZON] = 2, 1, 3
-    assert contention.worth_less_cost(s, values, 1, 0) == pytest.approx(0.3)
-    assert contention.worth_less_cost(s, values, 1, 60) == pytest.approx(0.2)
-    assert contention.worth_less_cost(s, values, 0, 0) == pytest.approx(0.5), "used once at most"
+    state.costs.tables[1] = [0, 100]
+    s, values = state, np.array([0.6, 0.3, 0.1])
+    s.setup.top_k, s.inputs.tokens, s.setup.cache_horizon = 2, 1, 3
+    records = s.setup, s.costs, s.inputs
+    assert contention.worth_less_cost(*records, values, 1, 0) == pytest.approx(0.3)
+    assert contention.worth_less_cost(*records, values, 1, 60) == pytest.approx(0.2)
+    assert contention.worth_less_cost(*records, values, 0, 0) == pytest.approx(0.5), (
+        "used once at most"
+    )
 
 
 @pytest.mark.parametrize("schedule", ["best-split", "optimal"])

@@ -15,7 +15,6 @@ from moesaic.lab.simulate.simulation import simulate
 from moesaic.lab.simulate.workload import choose_workload
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.brain import Brain
-from moesaic.policies.brain import fields as at
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.schedule import schedules
 
@@ -49,7 +48,7 @@ def compute_many(brain: Brain, layers: int, first: int = FIRST, expert: int = EX
 
 def costs(brain: Brain) -> tuple[int, int]:
     """Of the first expert beyond the others, and of one."""
-    return int(brain.state.words[at.CPU_FIRST_NS]), int(brain.state.of(at.COSTS)[1, 1])
+    return int(brain.state.costs.cpu_first_ns), int(brain.state.costs.tables[1, 1])
 
 
 @pytest.mark.parametrize(
@@ -139,7 +138,7 @@ def test_a_transfer_must_be_worth_what_demanding_costs(
     """The CPU takes 74 us for three experts, and 56 for two beside a transfer of 40."""
     brain = believing(FIRST, EXPERT, transfer=40_000, slowed=1)
     brain.schedule = schedules.load(schedule)()
-    brain.state.words[at.DEMAND_MORE_NS] = more
+    brain.state.learned.demand_more_ns = more
     plan = brain.plan(routing_of(0, [[0, 1, 2]]), view_of([], 4, 2))
     assert (len(plan.transfers) > 0) == bool(moved)
 
@@ -156,7 +155,7 @@ def test_what_demanding_costs_is_learned_from_layers_that_do(late: int, tried: b
             end = now + plan.believed_ns
             brain.learn(routing, LayerReport(layer, now, end, len(chosen), 0, 0))
             now = end + 50_000 + late * bool(plan.transfers)
-    more = int(brain.state.words[at.DEMAND_MORE_NS])
+    more = int(brain.state.learned.demand_more_ns)
     assert more == pytest.approx(late, rel=0.1)
     plan = brain.plan(routing_of(0, [[0, 1, 2]]), view_of([], 4, 2))
     assert bool(plan.transfers) is tried

@@ -11,10 +11,11 @@ from drawn_work import costs, work_of, works
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from moesaic.policies.rule_calls import schedule_rule
 from moesaic.policies.schedule import schedules
+from moesaic.policies.schedule.assignment import delay_by_link, layer_finish
 from moesaic.policies.schedule.base import CompiledSchedule, Work, served_as
 from moesaic.policies.schedule.hybrid import fill_timelines, hybrid
-from moesaic.policies.schedule.rules import delay_by_link, layer_finish
 from moesaic.policies.timelines import (
     ABSENT,
     CPU_FIRST,
@@ -133,7 +134,9 @@ def test_a_layers_end_by_number_is_that_of_the_schedule(name: str, work: Work, l
     """And what lateness of the link costs it is the difference of two of them."""
     schedule = schedules.create(name)
     given_lanes = work.lanes.copy()
-    inputs = schedule.rule, work.n, work.table, work.belief.tables, work.lanes
+    assert isinstance(schedule, CompiledSchedule)
+    rule = schedule_rule(schedule.expected_rule or schedule.rule)
+    inputs = rule, work.n, work.table, work.belief.tables, work.lanes
     assert layer_finish(*inputs, _scratch()) == schedule.assign(work).believed_ns
     delay = delay_by_link(*inputs, late, _scratch())
     assert work.lanes.tolist() == given_lanes.tolist(), "lanes are as they were"

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 from drawn_work import work_of
 
-from moesaic.policies.prefetch.base import IMPACT_ROWS
 from moesaic.policies.prefetch.impact import (
     CANDIDATE,
     mark_coming,
     prepare_layer,
     rank_by_impact,
 )
-from moesaic.policies.schedule.base import STATIC
+from moesaic.policies.records import IMPACT_ROWS
+from moesaic.policies.rule_calls import schedule_rule
+from moesaic.policies.schedule.static_experts import as_they_lie
 from moesaic.policies.timelines import ABSENT, EXPERT, LOAD, READY, Ints
 
 
@@ -93,7 +94,8 @@ def test_proposals_arrive_one_transfer_after_the_other(
         layers[at, READY, :2], layers[at, CANDIDATE, :2] = ABSENT, 1
     picks = np.zeros((4, 2), dtype=np.int64)
     count = rank_by_impact(
-        STATIC,
+        schedule_rule(as_they_lie),
+        0,
         np.array([2, 2]),
         layers,
         work.belief.tables,

@@ -15,7 +15,6 @@ from moesaic.lab.simulate.simulation import assemble, workload
 from moesaic.lab.simulate.workload import choose_workload
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.brain import Brain
-from moesaic.policies.brain import fields as at
 from moesaic.policies.policy_set import PolicySet
 from moesaic.workloads.steps import popularity
 
@@ -30,7 +29,7 @@ class Recorder:
 
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
         if self._forgetful:
-            self._brain.state.of(at.KEPT_VICTIMS)[...] = 0
+            self._brain.state.slots.kept_victims[...] = 0
         self._plan = self._brain.decide(routing, view)
         return self._plan
 

@@ -9,7 +9,6 @@ import pytest
 
 from made_up import routing_of
 from moesaic.core.routing import LayerRouting
-from moesaic.policies.cache.base import NUMBERS
 from moesaic.policies.cache.learned_mixture import (
     FOLLOWERS,
     FORECASTS,
@@ -20,6 +19,7 @@ from moesaic.policies.cache.learned_mixture import (
 )
 from moesaic.policies.cache.learned_speed import LAG_WHERE_MOVES_COST, LearnedSpeed
 from moesaic.policies.hit_rate_replay import replay_hit_rates
+from moesaic.policies.records import NUMBERS
 
 EXPERTS, MEAN = 24, 4
 

@@ -10,8 +10,6 @@ import pytest
 
 from made_up import exact_belief, make_brain, routing_of, small_model, stated_physics
 from moesaic.core.routing import LayerRouting
-from moesaic.policies.brain import fields as at
-from moesaic.policies.cache.base import NUMBERS
 from moesaic.policies.cache.learned_speed import (
     LAG,
     LAG_WHERE_MOVES_COST,
@@ -21,6 +19,7 @@ from moesaic.policies.cache.learned_speed import (
 )
 from moesaic.policies.cache.two_speed import TwoSpeed
 from moesaic.policies.hit_rate_replay import replay_hit_rates
+from moesaic.policies.records import NUMBERS
 from moesaic.policies.schedule import schedules
 
 EXPERTS, TOP_K = 16, 2
@@ -166,7 +165,7 @@ def test_it_looks_further_where_moves_cost_something(
     assert brain.cache.numbers[LAG] == free
     brain.belief = replace(without, cpu_slowed=400)
     assert brain.cache.numbers[LAG] == costly
-    assert brain.state.of(at.CACHE_NUMBERS)[LAG] == costly, "compiled code reads it there"
+    assert brain.state.cache.numbers[LAG] == costly, "compiled code reads it there"
     brain.schedule = schedules.create("hybrid")
     assert brain.cache.numbers[LAG] == free
 

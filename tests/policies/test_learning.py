@@ -8,7 +8,6 @@ import pytest
 from made_up import exact_belief, make_brain, routing_of, small_model, stated_physics, view_of
 from moesaic.core.report import LayerReport
 from moesaic.policies.brain import Brain
-from moesaic.policies.brain import fields as at
 from moesaic.policies.brain.learn import learn
 
 MODEL = small_model(layers=4, experts=6, top_k=2)
@@ -30,7 +29,7 @@ def _run(brain: Brain, layer: int, start_ns: int, end_ns: int, hits: int = 2) ->
 
 def _times(brain: Brain) -> tuple[int, int]:
     """The average gap between two layers' experts, and of the experts' own time."""
-    return int(brain.state.words[at.GAP_NS]), int(brain.state.words[at.LAYER_NS])
+    return int(brain.state.learned.gap_ns), int(brain.state.learned.layer_ns)
 
 
 def test_times_are_running_averages_with_a_memory_of_eight() -> None:
@@ -58,19 +57,19 @@ def test_a_gap_needs_a_layer_that_has_ended(end_ns: int, gap_ns: int) -> None:
     """-1 says that none has; a clock may start at 0."""
     brain = _brain()
     _run(brain, 0, 0, 100)
-    s = brain.state.words
-    s[at.LAYER], s[at.LAST_END_NS], s[at.GAP_NS] = 1, end_ns, 0
-    s[at.REPORT_START_NS], s[at.REPORT_END_NS] = 40, 60
+    s = brain.state
+    s.inputs.layer, s.learned.last_end_ns, s.learned.gap_ns = 1, end_ns, 0
+    s.report.start_ns, s.report.end_ns = 40, 60
     learn(s)
-    assert s[at.GAP_NS] == gap_ns
+    assert s.learned.gap_ns == gap_ns
 
 
 def test_the_share_of_missing_experts_is_a_mean_over_32_layers() -> None:
     brain = _brain()
-    found = [float(brain.state.of(at.MISS_RATE)[0])]
+    found = [brain.state.learned.miss_rate]
     for number, hits in enumerate((0, 1, 2)):
         _run(brain, number, 1000, 1100, hits)
-        found.append(float(brain.state.of(at.MISS_RATE)[0]))
+        found.append(brain.state.learned.miss_rate)
     first = 1 / 32
     second = first + (1 / 2 - first) / 32
     assert found == [0, first, second, second - second / 32]
@@ -83,15 +82,15 @@ def test_later_layers_start_as_they_did_so_far() -> None:
     _run(brain, 0, 1000, 1100)
     _run(brain, 1, 1150, 1250)
     brain.plan(routing_of(2, [[0, 1]]), view_of([(2, 0), (2, 1)], 4, 4))
-    assert brain.state.of(at.STARTS).tolist() == [70, 220, 370]
-    assert brain.state.words[at.LINK_FREE_NS] == 0
-    assert brain.state.words[at.MAX_BACKGROUND] == 1, "a second could only start at 100"
+    assert brain.state.ahead.starts.tolist() == [70, 220, 370]
+    assert brain.state.ahead.link_free_ns == 0
+    assert brain.state.ahead.max_background == 1, "a second could only start at 100"
 
 
 def test_the_link_first_brings_what_the_layer_demands() -> None:
     physics = stated_physics(lambda t: 10, lambda t: 400, transfer=100, model=MODEL)
     brain = make_brain(MODEL, exact_belief(physics), 4, schedule="gpu-only", prefetch="impact")
     brain.plan(routing_of(0, [[0, 1]]), view_of([], 4, 4))
-    assert brain.state.words[at.LINK_FREE_NS] == 200
-    assert brain.state.of(at.STARTS).tolist()[0] == 210
-    assert brain.state.words[at.MAX_BACKGROUND] == 1
+    assert brain.state.ahead.link_free_ns == 200
+    assert brain.state.ahead.starts.tolist()[0] == 210
+    assert brain.state.ahead.max_background == 1

@@ -14,7 +14,6 @@ from moesaic.core.layer_plan import Move
 from moesaic.core.routing import ExpertId, Forecast
 from moesaic.core.view import Flight, View, offloading_view
 from moesaic.policies.brain import Brain
-from moesaic.policies.brain import fields as at
 from moesaic.policies.brain.promotions import promote
 from moesaic.policies.compose import Composition
 from moesaic.policies.future import Future
@@ -109,16 +108,16 @@ def test_a_promotion_may_cost_the_next_layer_a_twentieth_of_its_transfer(
     """Three moves could start; of four experts on the CPU one is resident, and the others have a
     free slot each."""
     state = state_of(LAYERS, EXPERTS)
-    s = state.words
-    s[at.PROMOTE], s[at.MAX_BACKGROUND], s[at.TRANSFER_NS] = 1, 3, 100
-    s[at.LAYER], s[at.SLOTS], s[at.GLOBAL_POOL] = 1, 18, 1
-    state.of(at.DELAYS)[: len(delays)] = delays
-    state.of(at.ASSIGNED)[1, :4] = [5, 2, 3, 4]
-    state.of(at.RESIDENT)[1, 4] = 1
-    state.of(at.ASSIGNED)[3, 1] = 4
-    state.of(at.VALUES)[1] = [1, 9, 2, 3, 9, 5]
+    s = state
+    s.setup.promote, s.ahead.max_background, s.costs.transfer_ns = 1, 3, 100
+    s.inputs.layer, s.setup.slots, s.setup.global_pool = 1, 18, 1
+    state.ahead.delays[: len(delays)] = delays
+    state.decision.assigned[1, :4] = [5, 2, 3, 4]
+    state.inputs.resident[1, 4] = 1
+    state.decision.assigned[3, 1] = 4
+    state.cache.values[1] = [1, 9, 2, 3, 9, 5]
     assert promote(s, found) == found + promoted
-    moved = state.of(at.BACKGROUND)[found : found + promoted, :2].tolist()
+    moved = state.ahead.background[found : found + promoted, :2].tolist()
     assert moved == [[1, 5], [1, 3], [1, 2]][:promoted]
 
 

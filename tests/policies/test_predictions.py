@@ -7,10 +7,9 @@ import pytest
 from brain_parts import state_of
 
 from moesaic.core.routing import UNUSED
-from moesaic.policies.brain import fields as at
 from moesaic.policies.brain import forecasts
 from moesaic.policies.brain.decide import fill_routing
-from moesaic.policies.brain.state import State
+from moesaic.policies.records import State
 from moesaic.policies.timelines import Ints
 
 LAYERS, EXPERTS, TOP_K, AHEAD = 5, 7, 3, 2
@@ -18,13 +17,13 @@ LAYERS, EXPERTS, TOP_K, AHEAD = 5, 7, 3, 2
 
 def made() -> State:
     state = state_of(LAYERS, EXPERTS, AHEAD)
-    state.words[at.TOP_K] = TOP_K
+    state.setup.top_k = TOP_K
     return state
 
 
 def routed(state: State, step: int, layer: int, chosen: Ints) -> None:
     scores = np.ones(chosen.shape, dtype=np.float32)
-    fill_routing(state.words, step, layer, chosen, np.where(chosen < 0, 0, chosen), scores)
+    fill_routing(state.inputs, step, layer, chosen, np.where(chosen < 0, 0, chosen), scores)
 
 
 class Bayes:
@@ -76,13 +75,13 @@ def observed(seed: int, passes: int = 12) -> tuple[State, Bayes, list[Ints], int
             chosen = drawn(rng, tokens, TOP_K - (step % 4 == 1))
             bayes.passes[-1].append(chosen)
             routed(state, step, layer, chosen)
-            forecasts.observe_routing(state.words)
+            forecasts.observe_routing(state)
     return state, bayes, bayes.passes[-1], passes - 1
 
 
 def forecast_rows(state: State, number: int, tokens: int) -> tuple[Ints, np.ndarray]:
-    ids = state.of(at.FORECAST_IDS)[number, : tokens * TOP_K].reshape(tokens, TOP_K)
-    scores = state.of(at.FORECAST_SCORES)[number, : tokens * TOP_K].reshape(tokens, TOP_K)
+    ids = state.forecasts.ids[number, : tokens * TOP_K].reshape(tokens, TOP_K)
+    scores = state.forecasts.scores[number, : tokens * TOP_K].reshape(tokens, TOP_K)
     return ids.astype(np.int64), scores.astype(np.float32)
 
 
@@ -90,12 +89,12 @@ def forecast_rows(state: State, number: int, tokens: int) -> tuple[Ints, np.ndar
 def test_predictions_are_naive_bayes_over_all_passes(seed: int) -> None:
     state, bayes, layers, step = observed(seed)
     chosen = layers[-1]
-    assert forecasts.predict(state.words) == AHEAD
+    assert forecasts.predict(state.setup, state.inputs, state.forecasts, state.predictor) == AHEAD
     for distance in (1, 2):
         layer = len(layers) - 1 + distance
-        shape = state.of(at.FORECAST_SHAPES)[distance - 1].tolist()
+        shape = state.forecasts.shapes[distance - 1].tolist()
         assert shape == [layer, len(chosen), TOP_K]
-        assert state.of(at.FORECAST_STEPS)[distance - 1] == step
+        assert state.forecasts.steps[distance - 1] == step
         ids, scores = forecast_rows(state, distance - 1, len(chosen))
         for token, used in enumerate(chosen.tolist()):
             likeliest, likelihood = bayes.predict(distance, layer, used)
@@ -106,7 +105,7 @@ def test_predictions_are_naive_bayes_over_all_passes(seed: int) -> None:
 def give(state: State, step: int, layer: int, rows: list[list[int]]) -> None:
     ranked = np.array(rows, dtype=np.int64)
     scores = np.full(ranked.shape, 0.25, dtype=np.float32)
-    forecasts.fill_forecast(state.words, step, layer, ranked, scores)
+    forecasts.fill_forecast(state.setup, state.inputs, state.forecasts, step, layer, ranked, scores)
 
 
 def three_tokens() -> tuple[State, Bayes, Ints, int]:
@@ -115,7 +114,7 @@ def three_tokens() -> tuple[State, Bayes, Ints, int]:
     rows = [np.array([[0, 1, 2], [3, UNUSED, UNUSED], [4, 5, 6]])] * 2
     for layer in range(2):
         routed(state, last + 1, layer, rows[layer])
-    state.words[at.FORECASTS] = 0
+    state.forecasts.count = 0
     return state, bayes, rows[1], last + 1
 
 
@@ -124,7 +123,7 @@ def test_tokens_without_a_forecast_are_predicted_and_others_kept() -> None:
     nothing = [UNUSED] * TOP_K
     give(state, step, 2, [nothing, [6, 5, 4], nothing])
     give(state, step, 3, [nothing, nothing, [1, 2, 3]])
-    forecasts.complete(state.words)
+    forecasts.complete(state.setup, state.inputs, state.forecasts, state.predictor)
     for number, (layer, missing) in enumerate([(2, (0, 2)), (3, (0, 1))]):
         ids, scores = forecast_rows(state, number, 3)
         for token in range(3):
@@ -142,12 +141,12 @@ def test_forecasts_of_another_pass_or_of_other_tokens_are_not_completed() -> Non
     nothing = [UNUSED] * TOP_K
     state, _, _, step = three_tokens()
     give(state, step, 2, [nothing] * 2)
-    forecasts.complete(state.words)
+    forecasts.complete(state.setup, state.inputs, state.forecasts, state.predictor)
     assert forecast_rows(state, 0, 2)[0].tolist() == [nothing] * 2
     routed(state, step, LAYERS - 1, np.array([[0, 1, 2]] * 3))
-    state.words[at.FORECASTS] = 0
+    state.forecasts.count = 0
     give(state, step + 1, 0, [nothing] * 3)
-    forecasts.complete(state.words)
+    forecasts.complete(state.setup, state.inputs, state.forecasts, state.predictor)
     assert forecast_rows(state, 0, 3)[0].tolist() == [nothing] * 3
 
 
@@ -157,13 +156,13 @@ def test_a_token_that_uses_fewer_experts_is_forecast_as_many() -> None:
     rows = [[0, 1, 2], [3, 4, 5], [4, 5, 6]]
     give(state, step, 2, rows)
     give(state, step, 3, rows[:2])
-    forecasts.cut_to_used(state.words)
+    forecasts.cut_to_used(state.inputs, state.forecasts)
     assert forecast_rows(state, 0, 3)[0].tolist() == [rows[0], [3, UNUSED, UNUSED], rows[2]]
     assert forecast_rows(state, 1, 2)[0].tolist() == rows[:2]
     routed(state, step, LAYERS - 1, np.array([[0, 1], [2, UNUSED], [3, 4]]))
-    state.words[at.FORECASTS] = 0
+    state.forecasts.count = 0
     give(state, step + 1, 0, rows)
-    forecasts.cut_to_used(state.words)
+    forecasts.cut_to_used(state.inputs, state.forecasts)
     assert forecast_rows(state, 0, 3)[0].tolist() == rows
 
 
@@ -172,12 +171,12 @@ def judged(forecast: list[list[int]], chosen: list[list[int]], step: int = 7) ->
     state = made()
     tokens = np.zeros((len(forecast), 1), dtype=np.int64)
     routed(state, step, 0, tokens)
-    state.words[at.FORECASTS] = 0
+    state.forecasts.count = 0
     give(state, step, 1, forecast)
-    forecasts.expect(state.words, 1)
+    forecasts.expect(state.setup, state.inputs, state.forecasts, state.predictor, 1)
     routed(state, step, 1, np.array(chosen, dtype=np.int64))
-    forecasts.observe_routing(state.words)
-    return float(state.of(at.TRUST)[0]), int(state.words[at.JUDGED])
+    forecasts.observe_routing(state)
+    return float(state.predictor.trust[0]), int(state.predictor.judged)
 
 
 @pytest.mark.parametrize("step", range(4))
@@ -197,10 +196,10 @@ def test_what_names_nothing_or_other_tokens_is_not_judged() -> None:
 def test_a_forecast_is_judged_once() -> None:
     state = made()
     routed(state, 7, 0, np.array([[0]]))
-    state.words[at.FORECASTS] = 0
+    state.forecasts.count = 0
     give(state, 7, 1, [[1, 2, 3]])
-    forecasts.expect(state.words, 1)
+    forecasts.expect(state.setup, state.inputs, state.forecasts, state.predictor, 1)
     for _ in range(2):
         routed(state, 7, 1, np.array([[4]]))
-        forecasts.observe_routing(state.words)
-    assert state.of(at.TRUST)[0] == pytest.approx(0.98)
+        forecasts.observe_routing(state)
+    assert state.predictor.trust[0] == pytest.approx(0.98)

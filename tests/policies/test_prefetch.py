@@ -15,9 +15,11 @@ from moesaic.core.routing import ExpertId, Forecast
 from moesaic.policies.belief import Belief
 from moesaic.policies.future import Future
 from moesaic.policies.prefetch import prefetches
-from moesaic.policies.prefetch.base import MAX_PROPOSED, Outlook
+from moesaic.policies.prefetch.base import Outlook
+from moesaic.policies.records import MAX_PROPOSED
+from moesaic.policies.rule_calls import schedule_rule
 from moesaic.policies.schedule import schedules
-from moesaic.policies.schedule.base import HYBRID
+from moesaic.policies.schedule.hybrid import hybrid
 from moesaic.policies.timelines import ABSENT, CPU_FIRST, NUM_LANES, TRANSFER
 
 LAYERS, EXPERTS = 5, 8
@@ -56,7 +58,8 @@ def outlook_of(
         forecasts=tuple(forecasts),
         resident=table,
         coming=tuple(coming),
-        rule=HYBRID,
+        expected_rule=schedule_rule(hybrid),
+        fills_timelines=True,
         belief=known,
         lanes=lanes,
         link_free_ns=link_free,

@@ -11,7 +11,6 @@ from moesaic.core.layer_plan import Move
 from moesaic.core.report import LayerReport
 from moesaic.core.view import Flight
 from moesaic.policies.brain import Brain
-from moesaic.policies.brain import fields as at
 
 MODEL = small_model(layers=4, experts=6, top_k=2)
 SLOTS = 8
@@ -64,10 +63,10 @@ def test_what_has_come_meanwhile_is_not_promoted(there: str) -> None:
 
 def _learn(brain: Brain, moves: int, taken_ns: int) -> None:
     """A layer of 100 on the CPU, and what it and the dense part after it took in all."""
-    s = brain.state.words
+    s = brain.state
     for layer in (0, 1):
         brain.plan(routing_of(layer, [[1, 2]]), view_of([], SLOTS, MODEL.num_moe_layers))
-        s[at.MOVES], s[at.MOVES_COST_NS] = (moves, 0) if layer == 0 else (0, 0)
+        s.ahead.moves, s.ahead.moves_cost_ns = (moves, 0) if layer == 0 else (0, 0)
         start = 10_000 + (200 + taken_ns if layer else 0)
         end = start + 200  # as estimated: two experts of 100
         brain.learn(routing_of(layer, [[1, 2]]), LayerReport(layer, start, end, 2, 0, 0))
@@ -79,9 +78,9 @@ def test_what_moving_costs_is_learned_from_layers_with_and_without() -> None:
         _learn(brain, moves=0, taken_ns=50)
     for _ in range(7):
         _learn(brain, moves=1, taken_ns=90)
-    assert brain.state.words[at.MOVING_MORE_NS] == 0, "too few were seen"
+    assert brain.state.learned.moving_more_ns == 0, "too few were seen"
     _learn(brain, moves=1, taken_ns=90)
-    assert brain.state.words[at.MOVING_MORE_NS] == pytest.approx(40, abs=2)
+    assert brain.state.learned.moving_more_ns == pytest.approx(40, abs=2)
 
 
 def test_moves_that_seem_to_help_cost_nothing() -> None:
@@ -89,37 +88,37 @@ def test_moves_that_seem_to_help_cost_nothing() -> None:
     for _ in range(8):
         _learn(brain, moves=0, taken_ns=90)
         _learn(brain, moves=1, taken_ns=50)
-    assert brain.state.words[at.MOVING_MORE_NS] == 0
+    assert brain.state.learned.moving_more_ns == 0
 
 
 def test_the_cost_is_forgotten_where_nothing_moves() -> None:
     brain = _brain(1)
-    brain.state.words[at.MOVING_MORE_NS] = 1_000_000
-    brain.state.words[at.STILL_TOKENS] = 1
+    brain.state.learned.moving_more_ns = 1_000_000
+    brain.state.learned.still_tokens = 1
     _learn(brain, moves=0, taken_ns=50)
-    assert 999_000 < brain.state.words[at.MOVING_MORE_NS] < 1_000_000
-    brain.state.words[at.MOVING_MORE_NS] = 2
+    assert 999_000 < brain.state.learned.moving_more_ns < 1_000_000
+    brain.state.learned.moving_more_ns = 2
     for _ in range(2):
         _learn(brain, moves=0, taken_ns=50)
-    assert brain.state.words[at.MOVING_MORE_NS] == 0
+    assert brain.state.learned.moving_more_ns == 0
 
 
 def test_other_steps_begin_anew() -> None:
     brain = _brain(1)
     _learn(brain, moves=0, taken_ns=50)
-    s = brain.state.words
-    s[at.STILL_TOKENS], s[at.MOVING_MORE_NS] = 7, 500_000
+    s = brain.state
+    s.learned.still_tokens, s.learned.moving_more_ns = 7, 500_000
     _learn(brain, moves=0, taken_ns=80)
-    assert (s[at.STILL_TOKENS], s[at.STILLS], s[at.STILL_NS]) == (1, 1, 80)
-    assert s[at.MOVING_MORE_NS] == 0, "what a prompt taught says nothing of decoding"
+    assert (s.learned.still_tokens, s.learned.stills, s.learned.still_ns) == (1, 1, 80)
+    assert s.learned.moving_more_ns == 0, "what a prompt taught says nothing of decoding"
 
 
 def test_a_learned_cost_counts_against_every_move() -> None:
     brain = _brain(1)
-    brain.state.words[at.MOVING_MORE_NS] = 70
+    brain.state.learned.moving_more_ns = 70
     brain.plan(routing_of(0, [[1, 2]]), view_of([], SLOTS, MODEL.num_moe_layers))
-    room = int(brain.state.words[at.MAX_BACKGROUND])
-    delays = brain.state.of(at.DELAYS)[: room + 1].tolist()
+    room = int(brain.state.ahead.max_background)
+    delays = brain.state.ahead.delays[: room + 1].tolist()
     assert room > 0
     assert delays[0] == 0
     assert all(delay >= 70 for delay in delays[1:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from brain_parts import numbers_of
 
 from made_up import exact_belief, routing_of, stated_physics, view_of
 from moesaic.core.errors import ImpossibleSetting
@@ -13,13 +14,14 @@ from moesaic.core.report import LayerReport
 from moesaic.core.routing import ExpertId, Forecast
 from moesaic.core.view import Flight
 from moesaic.policies.brain import Brain
-from moesaic.policies.brain import fields as at
 from moesaic.policies.cache.lru import Lru
 from moesaic.policies.cache.pinned import Pinned
 from moesaic.policies.prefetch.base import Outlook, Prefetch
 from moesaic.policies.prefetch.none import NoPrefetch
+from moesaic.policies.records import PLAN_HEADER
+from moesaic.policies.rule_calls import schedule_rule
 from moesaic.policies.schedule.base import Assignment, Schedule, Work
-from moesaic.policies.schedule.best_split import BestSplit
+from moesaic.policies.schedule.best_split import BestSplit, split_in_order
 from moesaic.policies.shape import Shape
 from moesaic.policies.timelines import ABSENT, EXPERT, LOAD, READY, TRANSFER
 
@@ -73,7 +75,7 @@ def test_a_schedule_sees_the_layer_and_its_answer_is_the_plan() -> None:
     assert [ready[experts.index(e)] for e in (0, 5, 2, 4)] == [0, 0, ABSENT, ABSENT]
     assert plan.queues == {GPU: (4, 0), CPU: (2, 5)}
     assert [(move.layer, move.expert) for move in plan.transfers] == [(1, 4)]
-    words = brain.state.of(at.PLAN)[: at.PLAN_HEADER].tolist()
+    words = brain.state.decision.plan[:PLAN_HEADER].tolist()
     assert words == [2, 2, 1, 777]
 
 
@@ -95,7 +97,7 @@ def test_a_prefetch_policy_sees_the_layers_to_come() -> None:
     brain, moves = proposed(prefetch)
     assert moves == ()
     (outlook,) = prefetch.seen
-    assert (outlook.layer, outlook.rule) == (0, BestSplit.rule)
+    assert (outlook.layer, outlook.expected_rule) == (0, schedule_rule(split_in_order))
     assert [each.layer for each in outlook.forecasts] == [1, 2]
     assert [each.ranked.tolist() for each in outlook.forecasts] == [[[4, 5]], [[2, 3]]]
     assert outlook.coming == (ExpertId(2, 3),)
@@ -104,9 +106,9 @@ def test_a_prefetch_policy_sees_the_layers_to_come() -> None:
     assert outlook.trust == (1.0, 1.0)
     assert outlook.link_free_ns == 15, "when the expert that is coming has come"
     assert len(outlook.starts) == 2
-    assert len(outlook.delays) == int(brain.state.words[at.MAX_BACKGROUND]) + 1
-    assert (outlook.lanes == brain.state.of(at.LATER_LANES)).all()
-    assert outlook.miss_rate == float(brain.state.of(at.MISS_RATE)[0])
+    assert len(outlook.delays) == int(brain.state.ahead.max_background) + 1
+    assert (outlook.lanes == brain.state.ahead.lanes).all()
+    assert outlook.miss_rate == brain.state.learned.miss_rate
 
 
 def test_what_it_proposes_is_moved_best_first_as_far_as_there_is_time() -> None:
@@ -118,7 +120,7 @@ def test_what_it_proposes_is_moved_best_first_as_far_as_there_is_time() -> None:
 def test_a_forecast_that_is_trusted_by_its_maker_is_passed_on_so() -> None:
     prefetch = Asked()
     brain = brain_of(BestSplit(), prefetch)
-    brain.state.of(at.TRUST)[:] = [0.25, 0.125]
+    brain.state.predictor.trust[:] = [0.25, 0.125]
     brain.decide(routing_of(0, [[0, 1]]), view_of([(0, 0), (0, 1)], SLOTS))
     known = forecast(2, 2, 3)
     known = Forecast(known.layer, known.ranked, known.scores, 0, 0.75)
@@ -130,12 +132,12 @@ def test_forecasts_are_believed_by_their_distance() -> None:
     """Only the layer after the next is forecast: its trust and its start count."""
     prefetch = Asked()
     brain = brain_of(BestSplit(), prefetch)
-    brain.state.of(at.TRUST)[:] = [0.25, 0.125]
+    brain.state.predictor.trust[:] = [0.25, 0.125]
     brain.decide(routing_of(0, [[0, 1]]), view_of([(0, 0), (0, 1)], SLOTS))
     brain.look_ahead([forecast(2, 2, 3)])
     (outlook,) = prefetch.seen
     assert outlook.trust == (0.125,)
-    assert outlook.starts.tolist() == [int(brain.state.of(at.STARTS)[1])]
+    assert outlook.starts.tolist() == [int(brain.state.ahead.starts[1])]
 
 
 def test_without_a_look_ahead_or_time_for_it_nothing_is_asked() -> None:
@@ -158,7 +160,7 @@ def test_a_pinned_cache_has_no_space_for_prefetches() -> None:
 
 def test_nothing_is_learned_of_a_layer_that_was_not_decided() -> None:
     brain = brain_of(BestSplit(), NoPrefetch())
-    before = brain.state.words.copy()
+    before = numbers_of(brain.state)
     brain.learn(routing_of(0, [[0, 1]]), LayerReport(0, 100, 900, 2, 1, 0))
-    assert (brain.state.words == before).all()
+    assert numbers_of(brain.state) == before
     assert brain.look_ahead() == ()

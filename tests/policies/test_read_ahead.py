@@ -9,7 +9,6 @@ import pytest
 from made_up import exact_belief, make_brain, routing_of, small_model, stated_physics, view_of
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.policies.brain import Brain
-from moesaic.policies.brain import fields as at
 from moesaic.policies.brain.read_ahead import IDLE_LAYERS, choose_read_ahead
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.systems import SYSTEMS
@@ -22,7 +21,7 @@ def _brain(prefetch: str = "impact", cpu_slowed: int = 0) -> Brain:
     physics = stated_physics(lambda t: 10, lambda t: 400, transfer=100, model=MODEL)
     belief = exact_belief(physics)
     brain = make_brain(MODEL, belief, 8, "static-experts", "lfu", prefetch, promote=False)
-    brain.state.words[at.CPU_SLOWED_BY] = cpu_slowed
+    brain.state.costs.cpu_slowed_by = cpu_slowed
     return brain
 
 
@@ -35,8 +34,8 @@ def _taught(brain: Brain, there: list[tuple[int, int]], times: int = 10) -> Brai
 
 
 def _candidates(brain: Brain) -> list[int]:
-    count = choose_read_ahead(brain.state.words)
-    ids: list[int] = brain.state.of(at.AHEAD_IDS)[:count].tolist()
+    count = choose_read_ahead(brain.state)
+    ids: list[int] = brain.state.ahead.read_ahead_ids[:count].tolist()
     return ids
 
 
@@ -96,9 +95,12 @@ def test_pairs_are_counted_while_looking_ahead_rests() -> None:
     pairs, uses = {}, {}
     for ahead in (0, 4):
         brain = _brain(f"impact:read_ahead={ahead}", cpu_slowed=1)
-        brain.state.words[at.RESTING] = 1000
+        brain.state.ahead.resting = 1000
         state = _taught(brain, []).state
-        pairs[ahead], uses[ahead] = np.asarray(state.of(at.PAIRS)), np.asarray(state.of(at.USES))
+        pairs[ahead], uses[ahead] = (
+            np.asarray(state.predictor.pairs),
+            np.asarray(state.predictor.uses),
+        )
         _after(brain, 0, [[0, 1], [4, 5]], [])  # several tokens are not read ahead
         assert uses[ahead].sum() == (80 if ahead else 0)
     assert not pairs[0].any()

@@ -11,7 +11,6 @@ from made_up import exact_belief, make_brain, routing_of, small_model, stated_ph
 from moesaic.core.report import LayerReport
 from moesaic.core.routing import UNUSED, Forecast
 from moesaic.policies.brain import Brain
-from moesaic.policies.brain import fields as at
 from moesaic.policies.brain.resting import MOST_STEPS, begin_step
 from moesaic.policies.schedule import schedules
 
@@ -28,15 +27,15 @@ def measured_brain(cpu_slowed: int = 100) -> Brain:
 
 def steps_with(brain: Brain, prefetched: int, count: int) -> list[bool]:
     """Which steps look ahead, if each of them that does prefetches so many experts."""
-    words, found = brain._words, []
+    s, found = brain.state, []
     for _ in range(count):
-        words[at.LAYER] = 0
-        begin_step(words)
-        found.append(not words[at.RESTING])
-        words[at.PREFETCHED] = prefetched if found[-1] else 0
+        s.inputs.layer = 0
+        begin_step(s.setup, s.costs, s.inputs, s.ahead)
+        found.append(not s.ahead.resting)
+        s.ahead.prefetched = prefetched if found[-1] else 0
         for layer in range(1, LAYERS):
-            words[at.LAYER] = layer
-            begin_step(words)
+            s.inputs.layer = layer
+            begin_step(s.setup, s.costs, s.inputs, s.ahead)
     return found
 
 
@@ -74,34 +73,34 @@ def test_another_schedule_knows_nothing_of_a_rest() -> None:
 def test_what_is_not_known_stays_so_in_a_rest() -> None:
     """Of two tokens one runs again: nothing is made up of the other."""
     brain = measured_brain()
-    words = brain._words
+    s = brain.state
     brain.decide(routing_of(0, [[0, 1], [2, 3]]), view_of([(0, 0)], 4, LAYERS))
-    words[at.RESTING], words[at.LOOKED] = 2, 0
+    s.ahead.resting, s.ahead.looked = 2, 0
     ranked = np.array([[4, 5], [UNUSED, UNUSED]])
     known = Forecast(1, ranked, np.zeros((2, 2), dtype=np.float32))
     assert brain.wants_forecasts() == 0
     moves = brain.look_ahead((known,))
     assert moves
     assert {move.expert for move in moves if move.layer == 1} <= {4, 5}
-    assert brain.state.of(at.FORECAST_IDS)[0].ravel()[:4].tolist() == [4, 5, UNUSED, UNUSED]
+    assert brain.state.forecasts.ids[0].ravel()[:4].tolist() == [4, 5, UNUSED, UNUSED]
 
 
 def test_a_rest_wants_no_forecasts_and_uses_those_that_are_there() -> None:
     """Of tokens that run again, say: they cost nothing."""
     brain = measured_brain()
-    words = brain._words
+    s = brain.state
     routing, view = routing_of(0, [[0, 1]]), view_of([(0, 0), (0, 1)], 4, LAYERS)
     for resting in (False, True):
         brain.decide(routing, view)
-        words[at.RESTING], words[at.LOOKED] = 2 * resting, 0
+        s.ahead.resting, s.ahead.looked = 2 * resting, 0
         wanted = brain.wants_forecasts()
-        room = int(words[at.MAX_BACKGROUND])
+        room = int(s.ahead.max_background)
         assert wanted == (0 if resting else brain.forecasts_used)
         assert room > 0
         known = Forecast(1, np.array([[4, 5]]), np.array([[0.5, 0.5]], dtype=np.float32))
-        words[at.PREFETCHED] = 0
+        s.ahead.prefetched = 0
         moves = brain.look_ahead((known,))
         assert moves, "there is time, and they are not there"
         assert {move.expert for move in moves} <= {4, 5}
-        assert words[at.PREFETCHED] == len(moves)
+        assert s.ahead.prefetched == len(moves)
         brain.learn(routing, LayerReport(0, 0, 1000, 2, 0, 0, 0))

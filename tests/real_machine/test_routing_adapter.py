@@ -15,7 +15,6 @@ from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.router import Choice
 from moesaic.models.token_batch import Segment
-from moesaic.policies.brain import fields as at
 from real_runs import PROMPT, Loaded, loaded, running, say, settings
 
 ROUNDING = 1e-5  # the bank multiplies gates and norms beforehand: fp32 rounds differently there
@@ -84,9 +83,9 @@ def test_gates_are_applied_only_where_something_could_be_moved(
         wants = runner.brain.wants_forecasts
 
         def listening() -> int:
-            depth, words = wants(), runner.brain.state.words
-            here = int(words[at.LAYER])
-            assert (depth > 0) == (words[at.MAX_BACKGROUND] > 0 and not words[at.RESTING])
+            depth, state = wants(), runner.brain.state
+            here = state.inputs.layer
+            assert (depth > 0) == (state.ahead.max_background > 0 and not state.ahead.resting)
             if depth:
                 wanted.append((here, min(depth, model.spec.num_moe_layers - 1 - here)))
             return depth

@@ -1,20 +1,18 @@
-"""A compiled brain as a machine with a native conductor sees it: a buffer and C functions."""
+"""A compiled brain as a machine with a native conductor sees it: memory and C functions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class NativeBrain:
-    """`fields` are the numbers of the buffer's fields by name. Functions take the buffer's
-    address; see `policies/brain/c_functions.py`. `lookahead` is of how many later layers forecasts
-    are of use. `kept` holds the memory they point to."""
+    """`state` is the address of the brain's records. Functions take it; see
+    `policies/brain/c_functions.py`. `lookahead` is of how many later layers forecasts are of use.
+    `kept` holds the memory they point to."""
 
-    words: int  # address of the buffer
+    state: int
     layers: int
-    fields: Mapping[str, int]
     decide: int
     look_ahead: int
     begin_look_ahead: int

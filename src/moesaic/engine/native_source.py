@@ -1,4 +1,4 @@
-"""The compiled brain for a machine with a native conductor, as long as its buffer stays there."""
+"""The compiled brain for a machine with a native conductor, as long as its state stays there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from moesaic.policies.brain.c_functions import native_brain
 
 
 class NativeSource:
-    """Gives the same value until the buffer moves; steps have at most so many tokens."""
+    """Gives the same value until the state moves; steps have at most so many tokens."""
 
     def __init__(self, brain: Brain, tokens: int, ranks: int) -> None:
         self._brain, self._tokens, self._ranks = brain, tokens, ranks
@@ -18,6 +18,6 @@ class NativeSource:
         brain = self._brain
         if not brain.runs_natively:
             return None
-        if self._made is None or self._made.words != brain.state.words.ctypes.data:
+        if self._made is None or self._made.state != brain.state.address:
             self._made = native_brain(brain, self._tokens, self._ranks)
         return self._made

@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 def compiled(function: F) -> F:
     """Compile on first call, or load what an earlier run compiled; releases the GIL inside."""
-    if not function.__code__.co_filename.startswith(_PACKAGE):
+    if not _is_ours(function):
         outside: F = numba.njit(nogil=True, **_OPTIONS)(function)
         return outside
     return kept(function, _cache_folder(), nogil=True, **_OPTIONS)
@@ -38,7 +38,13 @@ def compiled(function: F) -> F:
 
 def c_function(signature: Any, function: Callable[..., object]) -> Any:
     """The function for C callers: it has an `address`, and never needs the interpreter."""
+    if not _is_ours(function):
+        return numba.cfunc(signature, **_OPTIONS)(function)
     return kept_c_function(signature, function, _cache_folder(), **_OPTIONS)
+
+
+def _is_ours(function: Callable[..., object]) -> bool:
+    return function.__code__.co_filename.startswith(_PACKAGE)
 
 
 @cache

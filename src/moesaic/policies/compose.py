@@ -25,7 +25,7 @@ from moesaic.policies.layout.base import Layout
 from moesaic.policies.placement import initial_placement
 from moesaic.policies.policy_set import AUTO_FILL, PolicySet
 from moesaic.policies.prefetch import prefetches
-from moesaic.policies.prefetch.base import NOTHING, Prefetch
+from moesaic.policies.prefetch.base import Prefetch
 from moesaic.policies.schedule import schedules
 from moesaic.policies.schedule.base import Schedule
 from moesaic.policies.shape import Shape
@@ -97,7 +97,7 @@ class Composition:
         """Where tokens may run again, what they wanted is prefetched under any policy: a policy
         that moves nothing by itself is then given as many layers of forecasts as it may get."""
         policy = self.policies.prefetch.create(prefetches)
-        if policy.rule == NOTHING and self.slots and not self._fixed and self.gate().reruns:
+        if not policy.predicts and self.slots and not self._fixed and self.gate().reruns:
             policy.lookahead = MAX_DISTANCE
         return policy
 

@@ -12,7 +12,6 @@ class Conductor:
         self,
         sizes: dict[str, int],
         brain: dict[str, int],
-        fields: dict[str, int],
         mailbox: dict[str, int],
         cpu: dict[str, int],
         flag: int,

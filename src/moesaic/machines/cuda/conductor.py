@@ -63,7 +63,7 @@ class CopyTimes(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What the brain saw of a layer and what it answered, as words of its buffer."""
+    """What the brain saw of a layer and what it answered, as words of its state."""
 
     resident: list[int]  # [layers * experts]
     held: list[int]  # [layers]
@@ -169,14 +169,14 @@ class Conductor:
             "forecast_rows": shape.forecast_rows,
         }  # fmt: skip
         functions = {
-            "words": brain.words, "decide": brain.decide,
+            "state": brain.state, "decide": brain.decide,
             "look_ahead": brain.look_ahead, "learn": brain.learn,
             "begin_look_ahead": brain.begin_look_ahead,
             "finish_look_ahead": brain.finish_look_ahead,
             "choose_read_ahead": brain.choose_read_ahead,
         }  # fmt: skip
         self._native = _conductor.Conductor(
-            sizes, functions, dict(brain.fields),
+            sizes, functions,
             mailbox.addresses(), cpu._asdict(), mailbox["arrived"].data_ptr(),
             copying.context, copying.stream, copying.device_flag, copying.host_copy_ns,
         )  # fmt: skip

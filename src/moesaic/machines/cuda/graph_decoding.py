@@ -29,7 +29,7 @@ Native = Callable[[], NativeBrain | None]
 
 
 class GraphDecoding:
-    """`native` is the brain's buffer and functions, or None where those alone do not decide;
+    """`native` is the brain's state and functions, or None where those alone do not decide;
     `brain` is its handle. With `gates`, steps forecast later layers by them."""
 
     def __init__(
@@ -73,7 +73,7 @@ class GraphDecoding:
         native = self._native()
         assert native is not None, "a brain that decides natively"
         if self._made is None or self._made[0] is not native:
-            assert not self.has_slots, "the brain's buffer has moved under a conductor"
+            assert not self.has_slots, "the brain's state has moved under a conductor"
             self.close()
             steps = GraphSteps(
                 self._decoder, self._cache, self._memory, native, self._ranks, self._gates

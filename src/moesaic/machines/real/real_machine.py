@@ -194,7 +194,7 @@ class RealMachine(LayerwiseBody, Probed):
         native: Callable[[], NativeBrain | None],
     ) -> None:
         """Once, before the first step: what a machine needs that runs decode steps without the
-        generator and without Python. `native` gives the brain's buffer and functions, or None
+        generator and without Python. `native` gives the brain's state and functions, or None
         where those alone do not decide."""
 
     def rank_experts(self, ranks: int) -> None:

@@ -18,23 +18,30 @@ from moesaic.core.report import LayerReport
 from moesaic.core.routing import Forecast, LayerRouting
 from moesaic.core.view import Flight, View
 from moesaic.policies.belief import Belief
-from moesaic.policies.brain import fields as at
-from moesaic.policies.brain import handle, lookahead
+from moesaic.policies.brain import handle
 from moesaic.policies.brain.cpu_times import believe_cpu
-from moesaic.policies.brain.decide import prefer_valuable, update_cache, write_plan
+from moesaic.policies.brain.decide import prefer_valuable, take_up, update_cache, write_plan
 from moesaic.policies.brain.decide import schedule as apply_schedule
 from moesaic.policies.brain.forecasts import fill_forecast
 from moesaic.policies.brain.plan_words import read_moves, read_plan
 from moesaic.policies.brain.python_policies import assign_in_python, propose_in_python
 from moesaic.policies.brain.sources import from_where_they_lie
-from moesaic.policies.brain.state import Sizes, State
-from moesaic.policies.cache.base import PYTHON as PYTHON_CACHE
+from moesaic.policies.brain.stages import (
+    BEGIN_LOOK_AHEAD,
+    DECIDE,
+    FINISH_LOOK_AHEAD,
+    LEARN,
+    LOOK_AHEAD,
+    address,
+)
 from moesaic.policies.cache.base import Cache
 from moesaic.policies.future import Future
 from moesaic.policies.layout.base import Layout
-from moesaic.policies.prefetch.base import NOTHING, Prefetch
-from moesaic.policies.prefetch.base import PYTHON as PYTHON_PREFETCH
+from moesaic.policies.prefetch.base import Prefetch
+from moesaic.policies.records import FLIGHT_CAPACITY, Setup, Sizes, State, grown, state_of
+from moesaic.policies.rule_calls import Rule, cache_rule, prefetch_rule, schedule_rule
 from moesaic.policies.schedule.base import Assignment, CompiledSchedule, Schedule
+from moesaic.policies.schedule.hybrid import hybrid
 from moesaic.policies.shape import Shape
 from moesaic.policies.timelines import Ints
 
@@ -73,15 +80,15 @@ class Brain:
         self._decided: tuple[LayerRouting, View | None, LayerPlan] | None = None
         self._view: View | None = None  # the body's own, for the layout
         self._begun = False  # the look-ahead of what was decided
+        self._linked = False  # to its policies' rules
         self._met: Ints | None = None  # the slots of the machine that was seen last
-        self._reads_words = prefetch.rule != PYTHON_PREFETCH and not prefetch.needs_future
+        self._reads_words = prefetch.rule is not None and not prefetch.needs_future
         tokens = belief.tables.shape[1]
-        predicts = prefetch.rule != NOTHING
-        kept = cache.planes, cache.numbers_per_layer
-        sizes = Sizes(shape.layers, shape.experts, prefetch.lookahead, *kept, 64, tokens, predicts)
-        self._use(State(sizes))
-        self._describe(slots, per_layer, promote)
-        self._words[at.ADMITS_ALWAYS] = admits_always
+        ahead, planes, numbers = prefetch.lookahead, cache.planes, cache.numbers_per_layer
+        sizes = Sizes(shape.layers, shape.experts, ahead, planes, numbers, 64, tokens)
+        self._use(state_of(sizes._replace(predicts=prefetch.predicts)))
+        self._describe(self.state.setup, slots, per_layer, promote)
+        self.state.setup.admits_always = admits_always
         self._schedule = schedule
         self.belief = belief
         self.schedule = schedule
@@ -89,36 +96,26 @@ class Brain:
             assert future is not None, "an oracle cache needs the future"
             cache.set_future(future)
 
-    def _describe(self, slots: int, per_layer: bool, promote: bool) -> None:
-        s, cache, prefetch, layers = self._words, self.cache, self.prefetch, self._shape.layers
-        for scalar, value in (
-            (at.TOP_K, self._shape.top_k),
-            (at.SLOTS, slots),
-            (at.GLOBAL_POOL, not per_layer),
-            (at.PROMOTE, promote and not cache.fixed),
-            (at.FIXED_CACHE, cache.fixed),
-            (at.CACHE_RULE, cache.rule),
-            (at.CACHE_HORIZON, cache.horizon),
-            (at.PREFETCH_RULE, prefetch.rule),
-            (at.ORACLE, prefetch.needs_future),
-            (at.LAST_END_NS, -1),
-            (at.READ_AHEAD, prefetch.read_ahead if prefetch.lookahead else 0),
-        ):
-            s[scalar] = value
-        quota = [slots // layers + (layer < slots % layers) for layer in range(layers)]
-        self.state.of(at.QUOTA)[:] = quota
-        self.state.of(at.TRUST)[:] = 1.0
-        self.state.of(at.HISTORY_SHAPES)[..., 0] = -1
-        self.state.of(at.PENDING_SHAPES)[..., 0] = -1
+    def _describe(self, setup: Setup, slots: int, per_layer: bool, promote: bool) -> None:
+        cache, prefetch, layers = self.cache, self.prefetch, self._shape.layers
+        setup.top_k, setup.slots, setup.global_pool = self._shape.top_k, slots, not per_layer
+        setup.promote, setup.fixed_cache = promote and not cache.fixed, cache.fixed
+        setup.values_change, setup.cache_horizon = cache.rule is None, cache.horizon
+        setup.predicts, setup.oracle = prefetch.predicts, prefetch.needs_future
+        setup.read_ahead = prefetch.read_ahead if prefetch.lookahead else 0
+        setup.quota[:] = [slots // layers + (layer < slots % layers) for layer in range(layers)]
+        self.state.learned.last_end_ns = -1
+        self.state.predictor.trust[:] = 1.0
+        self.state.predictor.history_shapes[..., 0] = -1
+        self.state.predictor.pending_shapes[..., 0] = -1
 
     def _use(self, state: State) -> None:
-        self.state, self._words = state, state.words
-        arrays = (state.of(f) for f in (at.VALUES, at.CACHE_MEMORY, at.CACHE_NUMBERS))
-        self.cache.attach(*arrays)  # type: ignore[arg-type]
+        self.state = state
+        self.cache.attach(state.cache.values, state.cache.memory, state.cache.numbers)
         self._entries = state.sizes.entries
-        self._plan_words = state.of(at.PLAN)
-        self._background_words = state.of(at.BACKGROUND).ravel()
-        self._flight_words = state.of(at.FLIGHTS).ravel()
+        self._plan_words = state.decision.plan
+        self._background_words = state.ahead.background.ravel()
+        self._flight_words = state.inputs.flights.ravel()
 
     @property
     def schedule(self) -> Schedule:
@@ -128,9 +125,24 @@ class Brain:
     @schedule.setter
     def schedule(self, schedule: Schedule) -> None:
         self._schedule = schedule
-        self._words[at.SCHEDULE_RULE] = schedule.rule
+        if self._linked:
+            self.link_rules()
         self._count_contention()
-        self._compiled = isinstance(schedule, CompiledSchedule) and self.cache.rule != PYTHON_CACHE
+        self._compiled = isinstance(schedule, CompiledSchedule) and self.cache.rule is not None
+
+    def link_rules(self) -> None:
+        """The addresses of its policies' rules into the state, before any stage runs: compiles
+        them. A model that runs on the CPU alone needs none."""
+        setup, schedule = self.state.setup, self._schedule
+        if isinstance(schedule, CompiledSchedule):
+            setup.schedule_rule = schedule_rule(schedule.rule)
+        expected = _expected_rule(schedule)
+        setup.expected_rule, setup.fills_timelines = schedule_rule(expected), expected is hybrid
+        if self.cache.rule is not None:
+            setup.cache_rule = cache_rule(self.cache.rule)
+        if self.prefetch.rule is not None:
+            setup.prefetch_rule = prefetch_rule(self.prefetch.rule)
+        self._linked = True
 
     @property
     def runs_natively(self) -> bool:
@@ -149,43 +161,42 @@ class Brain:
         self._belief = belief
         tokens = belief.tables.shape[1]
         if tokens > self.state.sizes.cost_tokens:
-            self._use(self.state.grown(self.state.sizes.entries, tokens))
-        self.state.of(at.COSTS)[:, :tokens] = belief.tables
-        self.state.of(at.BELIEVED_CPU)[:tokens] = belief.tables[1]
+            self._use(grown(self.state, self.state.sizes.entries, tokens))
+        self.state.costs.tables[:, :tokens] = belief.tables
+        self.state.costs.believed_cpu[:tokens] = belief.tables[1]
         self._cost_tokens = tokens
-        believe_cpu(self.state, belief.cpu_first_ns)
-        self._words[at.TRANSFER_NS] = belief.transfer_ns
-        self._words[at.DECISION_NS] = belief.decision_ns
+        believe_cpu(self.state.costs, belief.cpu_first_ns)
+        self.state.costs.transfer_ns = belief.transfer_ns
+        self.state.costs.decision_ns = belief.decision_ns
         self._count_contention()
 
     def _count_contention(self) -> None:
         sees = self._schedule.sees_contention
-        self._words[at.CPU_SLOWED_BY] = self._belief.cpu_slowed if sees else 0
-        self.cache.set_costly_moves(bool(self._words[at.CPU_SLOWED_BY]))
+        self.state.costs.cpu_slowed_by = self._belief.cpu_slowed if sees else 0
+        self.cache.set_costly_moves(bool(self.state.costs.cpu_slowed_by))
 
     @property
     def trust(self) -> tuple[float, ...]:
         """The running share of right forecasts per distance; full before the first."""
-        return tuple(self.state.of(at.TRUST).tolist())
+        return tuple(self.state.predictor.trust.tolist())
 
     @property
     def forecast_accuracy(self) -> tuple[float, ...]:
         """The same, and empty where no forecast has been judged."""
-        return self.trust if self._words[at.JUDGED] else ()
+        return self.trust if self.state.predictor.judged else ()
 
     @property
     def routed(self) -> tuple[int, NDArray[np.int64]]:
         """How many tokens it has decided on, and how often they used each expert, [layer,
         expert]: those that ran again as often as they ran."""
-        counts: NDArray[np.int64] = self.state.of(at.ROUTED).astype(np.int64)
-        return int(self._words[at.ROUTED_TOKENS]), counts
+        counts: NDArray[np.int64] = self.state.decision.routed.astype(np.int64)
+        return self.state.decision.routed_tokens, counts
 
     @property
     def layer_ns(self) -> int:
         """What a layer with a token takes without waiting for experts, as measured so far: the
         dense part before it, and top-k experts on the GPU."""
-        dense = int(self._words[at.GAP_NS])
-        return dense + self._shape.top_k * int(self._belief.tables[0, 1])
+        return self.state.learned.gap_ns + self._shape.top_k * int(self._belief.tables[0, 1])
 
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
         """What the layer has to wait for: who computes what, and which transfers it needs."""
@@ -213,9 +224,10 @@ class Brain:
         return plan
 
     def reserve(self, tokens: int, ranks: int) -> None:
-        """Space for steps of so many tokens, for a body that fills the buffer itself: it must not
-        move afterwards."""
+        """Space for steps of so many tokens, for a body that fills in the records itself: they must
+        not move afterwards."""
         self._grow(tokens, tokens * ranks)
+        self.link_rules()
 
     def _meet(self, view: View) -> None:
         """What stays as it is as long as the machine does."""
@@ -229,27 +241,30 @@ class Brain:
         if tokens >= self._cost_tokens:
             self.belief = self._belief.covering(tokens)
         if entries > self._entries:
-            self._use(self.state.grown(2 * entries, self.state.sizes.cost_tokens))
+            self._use(grown(self.state, 2 * entries, self.state.sizes.cost_tokens))
 
     def _decide(self, routing: LayerRouting, view: View) -> int:
-        s = self._words
-        s[at.NUM_FLIGHTS] = self._fill_flights(view.in_flight) if view.in_flight else 0
+        if not self._linked:
+            self.link_rules()
+        s = self.state
+        s.inputs.num_flights = self._fill_flights(view.in_flight) if view.in_flight else 0
         inputs = (
-            s, routing.step, routing.layer, routing.experts, routing.ranked, routing.scores,
+            s.address, routing.step, routing.layer, routing.experts, routing.ranked, routing.scores,
             view.located, view.memory_held, view.memory_occupied, view.busy_ns,
             self._units, self._link,
         )  # fmt: skip
         if self._compiled:
-            return handle.decide(*inputs)
+            return handle.fill_and_call(address(DECIDE), *inputs)
         handle.fill(*inputs)
-        if self.cache.rule == PYTHON_CACHE:
+        take_up(s)
+        if self.cache.rule is None:
             self.cache.observe(routing)
         else:
-            update_cache(s)
-        if s[at.CPU_SLOWED_BY]:
-            prefer_valuable(s)
+            update_cache(s.setup, s.inputs, s.cache)
+        if s.costs.cpu_slowed_by:
+            prefer_valuable(s.inputs, s.decision, s.cache)
         if isinstance(self._schedule, CompiledSchedule):
-            apply_schedule(s)
+            apply_schedule(s.setup, s.costs, s.decision, s.learned)
         else:
             self._assigned = assign_in_python(
                 self._schedule, self.state, routing.layer, self._belief, view
@@ -258,7 +273,7 @@ class Brain:
 
     def _fill_flights(self, in_flight: tuple[Flight, ...]) -> int:
         """What is under way to the accelerator's memory; returns how many."""
-        assert len(in_flight) <= at.FLIGHT_CAPACITY, "too many transfers under way"
+        assert len(in_flight) <= FLIGHT_CAPACITY, "too many transfers under way"
         words, end = self._flight_words, 0
         for layer, expert, remaining_ns, destination in in_flight:
             if destination == IN_VRAM:
@@ -272,19 +287,19 @@ class Brain:
         if self._decided is None:
             return 0
         room = self._begin_look_ahead(body_forecasts=True)
-        return self.forecasts_used if room > 0 and not self._words[at.RESTING] else 0
+        return self.forecasts_used if room > 0 and not self.state.ahead.resting else 0
 
     @property
     def forecasts_used(self) -> int:
         """Of how many later layers the prefetch policy uses a body's forecasts, if it can move
         something by them."""
-        asks = self.prefetch.rule != NOTHING and not self.prefetch.needs_future
+        asks = self.prefetch.predicts and not self.prefetch.needs_future
         return self.prefetch.lookahead if asks else 0
 
     def _begin_look_ahead(self, body_forecasts: bool) -> int:
         self._begun = True
-        self._words[at.FORECASTS], self._words[at.BODY_FORECASTS] = 0, body_forecasts
-        return lookahead.begin(self._words)
+        self.state.forecasts.count, self.state.forecasts.from_body = 0, body_forecasts
+        return handle.run(address(BEGIN_LOOK_AHEAD), self.state.address)
 
     def look_ahead(
         self, forecasts: Sequence[Forecast] = (), body_forecasts: bool = True
@@ -297,8 +312,8 @@ class Brain:
             return ()
         routing, view, plan = self._decided
         if self._reads_words and not self._begun and not forecasts:
-            self._words[at.FORECASTS] = self._words[at.BODY_FORECASTS] = 0
-            count = lookahead.look_ahead(self._words)
+            self.state.forecasts.count = self.state.forecasts.from_body = 0
+            count = handle.run(address(LOOK_AHEAD), self.state.address)
         else:
             count = self._in_stages(routing, forecasts, body_forecasts)
         assert self._view is not None
@@ -317,24 +332,25 @@ class Brain:
         """The same, with what the body or an oracle knows, or with a prefetch policy in Python."""
         if not self._begun:
             self._begin_look_ahead(body_forecasts=body_forecasts and bool(forecasts))
-        if self._words[at.MAX_BACKGROUND] > 0 and self.prefetch.lookahead:
+        if self.state.ahead.max_background > 0 and self.prefetch.lookahead:
             if self.prefetch.needs_future:
                 assert self._future is not None, "an oracle prefetch needs the future"
                 forecasts = self._future.forecasts(routing.layer, self.prefetch.lookahead)
             self._fill_forecasts(routing.step, forecasts)
-        if self.prefetch.rule != PYTHON_PREFETCH:
-            return lookahead.finish(self._words)
+        if self.prefetch.rule is not None:
+            return handle.run(address(FINISH_LOOK_AHEAD), self.state.address)
         return propose_in_python(self.prefetch, self.state, self._belief)
 
     def _fill_forecasts(self, step: int, forecasts: Sequence[Forecast]) -> None:
         largest = max((forecast.ranked.size for forecast in forecasts), default=0)
         if largest > self._entries:
-            self._use(self.state.grown(2 * largest, self.state.sizes.cost_tokens))
+            self._use(grown(self.state, 2 * largest, self.state.sizes.cost_tokens))
+        records = self.state.setup, self.state.inputs, self.state.forecasts
         for forecast in forecasts:
             about = step if forecast.step is None else forecast.step
             trust = 0.0 if forecast.trust is None else max(forecast.trust, LEAST_TRUST)
             ranked, scores = forecast.ranked, forecast.scores
-            fill_forecast(self._words, about, forecast.layer, ranked, scores, trust)
+            fill_forecast(*records, about, forecast.layer, ranked, scores, trust)
 
     def plan(self, routing: LayerRouting, view: View) -> LayerPlan:
         """Both at once, with the forecasts that came with the routing."""
@@ -345,7 +361,10 @@ class Brain:
         """Remember how long layers and the dense parts between them take."""
         if self._decided is not None:
             start, end = report.start_ns, report.end_ns
-            handle.learn(self._words, start, end, report.active, report.hits, report.cpu_ns)
+            handle.report(
+                address(LEARN), self.state.address, start, end, report.active, report.hits,
+                report.cpu_ns,
+            )  # fmt: skip
             self.layout.learn(routing.layer, start, end)
 
     def _on_cpu(self, routing: LayerRouting, view: View) -> LayerPlan:
@@ -358,3 +377,10 @@ class Brain:
         if self._checked:
             check(plan, routing.loads(self._shape.experts), view)
         return plan
+
+
+def _expected_rule(schedule: Schedule) -> Rule:
+    """By which layers are valued that are only expected."""
+    if schedule.expected_rule is not None:
+        return schedule.expected_rule
+    return schedule.rule if isinstance(schedule, CompiledSchedule) else hybrid

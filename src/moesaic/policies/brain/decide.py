@@ -1,17 +1,26 @@
 """The decision a layer waits for: take up the routing, schedule, update the cache, find slots,
-write the plan. Compiled, over the buffer; in stages where a policy in Python stands between."""
+write the plan. Compiled; in stages where a policy in Python stands between."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.policies.brain import fields as at
-from moesaic.policies.brain.slots import admit, open_slots, shield
-from moesaic.policies.cache.rules import observe
+from moesaic.policies.brain.slots import admit, open_slots
 from moesaic.policies.compiled import compiled
-from moesaic.policies.schedule.base import SCRATCH_ROWS
-from moesaic.policies.schedule.rules import decide as apply_schedule
+from moesaic.policies.records import (
+    MOVE_WORDS,
+    PLAN_HEADER,
+    CacheState,
+    Costs,
+    Decision,
+    Inputs,
+    Learned,
+    Setup,
+    State,
+)
+from moesaic.policies.rule_calls import observe
+from moesaic.policies.schedule.assignment import assign
 from moesaic.policies.timelines import (
     CPU_FIRST,
     CPU_FREE,
@@ -31,19 +40,19 @@ NEVER = 1 << 40  # nanoseconds
 
 @compiled
 def fill_routing(
-    s: Ints,
+    inputs: Inputs,
     step: int,
     layer: int,
     experts: Ints,
     ranked: Ints,
     scores: NDArray[np.float32],
 ) -> None:
-    """What the router said, into the buffer."""
-    s[at.STEP], s[at.LAYER] = step, layer
-    s[at.TOKENS], s[at.USED_RANKS] = experts.shape
-    s[at.RANKS] = ranked.shape[1]
+    """What the router said."""
+    inputs.step, inputs.layer = step, layer
+    inputs.tokens, inputs.used_ranks = experts.shape
+    inputs.ranks = ranked.shape[1]
     ids, ranks, given = (
-        at.ints(s, at.EXPERT_IDS), at.ints(s, at.RANKED_IDS), at.floats(s, at.SCORES),
+        inputs.expert_ids, inputs.ranked_ids, inputs.scores,
     )  # fmt: skip
     chosen, order, values = experts.ravel(), ranked.ravel(), scores.ravel()
     for i in range(len(chosen)):
@@ -55,7 +64,7 @@ def fill_routing(
 
 @compiled
 def fill_view(
-    s: Ints,
+    inputs: Inputs,
     resident: NDArray[np.uint8],
     held: Ints,
     occupied: int,
@@ -63,59 +72,57 @@ def fill_view(
     cpu_busy_ns: int,
     link_busy_ns: int,
 ) -> None:
-    """What is where and who is busy, into the buffer; what is under way is written by itself."""
-    present, flat = at.octets(s, at.RESIDENT), resident.ravel()
-    for i in range(len(flat)):
-        present[i] = flat[i]
-    at.ints(s, at.HELD)[:] = held
-    s[at.OCCUPIED] = occupied
-    s[at.GPU_BUSY_NS], s[at.CPU_BUSY_NS] = gpu_busy_ns, cpu_busy_ns
-    s[at.LINK_BUSY_NS] = link_busy_ns
+    """What is where and who is busy; what is under way is written by itself."""
+    for at in range(len(resident)):
+        now, given = inputs.resident[at], resident[at]
+        for expert in range(len(now)):
+            now[expert] = given[expert]
+    inputs.held[:] = held
+    inputs.occupied = occupied
+    inputs.gpu_busy_ns, inputs.cpu_busy_ns = gpu_busy_ns, cpu_busy_ns
+    inputs.link_busy_ns = link_busy_ns
 
 
 @compiled
-def take_up(s: Ints) -> None:
+def take_up(s: State) -> None:
     """The layer as a schedule sees it: active experts by load, when each is there, busy lanes."""
-    experts, layer, passed = s[at.EXPERTS], s[at.LAYER], s[at.DECISION_NS]
-    table = at.ints(s, at.TABLE).reshape(3, experts)
-    resident = at.octets(s, at.RESIDENT)[layer * experts : (layer + 1) * experts]
-    chosen = at.ints(s, at.EXPERT_IDS)[: s[at.TOKENS] * s[at.USED_RANKS]]
-    s[at.ACTIVE] = gather(chosen, resident, table, at.ints(s, at.LOADS))
-    _count_routed(s, table)
-    flights = at.ints(s, at.FLIGHTS)
-    for flight in range(s[at.NUM_FLIGHTS]):
-        if flights[3 * flight] != layer:
+    layer, passed = s.inputs.layer, s.costs.decision_ns
+    table, resident = s.decision.table, s.inputs.resident[layer]
+    chosen = s.inputs.expert_ids[: s.inputs.tokens * s.inputs.used_ranks]
+    s.decision.active = gather(chosen, resident, table, s.decision.loads)
+    _count_routed(s.inputs, s.decision)
+    flights = s.inputs.flights
+    for flight in range(s.inputs.num_flights):
+        if flights[flight, 0] != layer:
             continue
-        for i in range(s[at.ACTIVE]):
-            if table[EXPERT, i] == flights[3 * flight + 1]:
-                table[READY, i] = max(flights[3 * flight + 2] - passed, 1)
-    lanes = at.ints(s, at.LANES)
-    lanes[GPU_FREE] = max(s[at.GPU_BUSY_NS] - passed, 0)
-    lanes[CPU_FREE] = max(s[at.CPU_BUSY_NS] - passed, 0)
-    lanes[LINK_FREE] = max(s[at.LINK_BUSY_NS] - passed, 0)
-    lanes[CPU_FIRST], lanes[TRANSFER] = s[at.CPU_FIRST_NS], s[at.TRANSFER_NS]
-    lanes[CPU_SLOWED] = s[at.CPU_SLOWED_BY]
-    s[at.MOVES] = s[at.MOVES_COST_NS] = 0  # so far; not every step looks ahead
+        for i in range(s.decision.active):
+            if table[EXPERT, i] == flights[flight, 1]:
+                table[READY, i] = max(flights[flight, 2] - passed, 1)
+    lanes = s.decision.lanes
+    lanes[GPU_FREE] = max(s.inputs.gpu_busy_ns - passed, 0)
+    lanes[CPU_FREE] = max(s.inputs.cpu_busy_ns - passed, 0)
+    lanes[LINK_FREE] = max(s.inputs.link_busy_ns - passed, 0)
+    lanes[CPU_FIRST], lanes[TRANSFER] = s.costs.cpu_first_ns, s.costs.transfer_ns
+    lanes[CPU_SLOWED] = s.costs.cpu_slowed_by
+    s.ahead.moves = s.ahead.moves_cost_ns = 0  # so far; not every step looks ahead
 
 
 @compiled
-def _count_routed(s: Ints, table: Ints) -> None:
+def _count_routed(inputs: Inputs, decision: Decision) -> None:
     """For later runs, see expert_profile.py."""
-    routed, base = at.ints(s, at.ROUTED), s[at.LAYER] * s[at.EXPERTS]
-    if s[at.LAYER] == 0:
-        s[at.ROUTED_TOKENS] += s[at.TOKENS]
-    for i in range(s[at.ACTIVE]):
-        routed[base + table[EXPERT, i]] += table[LOAD, i]
+    routed, table = decision.routed[inputs.layer], decision.table
+    if inputs.layer == 0:
+        decision.routed_tokens += inputs.tokens
+    for i in range(decision.active):
+        routed[table[EXPERT, i]] += table[LOAD, i]
 
 
 @compiled
-def prefer_valuable(s: Ints) -> None:
+def prefer_valuable(inputs: Inputs, decision: Decision, cache: CacheState) -> None:
     """Of experts with equal loads the more valuable first: the schedule moves them rather than
     others, and what is moved may stay."""
-    experts, base = s[at.EXPERTS], s[at.LAYER] * s[at.EXPERTS]
-    table = at.ints(s, at.TABLE).reshape(3, experts)
-    values = at.floats(s, at.VALUES)[base : base + experts]
-    for i in range(1, s[at.ACTIVE]):
+    table, values = decision.table, cache.values[inputs.layer]
+    for i in range(1, decision.active):
         j = i
         while (
             j > 0
@@ -128,93 +135,83 @@ def prefer_valuable(s: Ints) -> None:
 
 
 @compiled
-def schedule(s: Ints) -> None:
-    """The compiled schedule's assignment; see schedule/rules.py for where it is written. One with
-    transfers must be better than the best without by more than demanding them costs."""
-    _apply(s)
-    if s[at.CPU_SLOWED_BY] == 0 or s[at.DEMAND_MORE_NS] == 0:
+def schedule(setup: Setup, costs: Costs, decision: Decision, learned: Learned) -> None:
+    """The compiled schedule's assignment; schedule/assignment.py says where it is written. One
+    with transfers must be better than the best without by more than demanding them costs."""
+    _apply(setup, costs, decision)
+    if costs.cpu_slowed_by == 0 or learned.demand_more_ns == 0:
         return
-    shape = SCRATCH_ROWS, s[at.EXPERTS] + 4
-    assigned, moving = at.ints(s, at.ASSIGNED), at.ints(s, at.ASSIGNED_MOVING)
-    if assigned.reshape(shape)[3, 2] == 0:
+    assigned, moving = decision.assigned, decision.assigned_moving
+    if assigned[3, 2] == 0:
         return
     moving[:] = assigned
-    lanes = at.ints(s, at.LANES)
+    lanes = decision.lanes
     lanes[TRANSFER] = NEVER
-    _apply(s)
-    lanes[TRANSFER] = s[at.TRANSFER_NS]
-    without, demanding = assigned.reshape(shape)[3, 3], moving.reshape(shape)[3, 3]
-    if demanding + s[at.DEMAND_MORE_NS] < without:
+    _apply(setup, costs, decision)
+    lanes[TRANSFER] = costs.transfer_ns
+    if moving[3, 3] + learned.demand_more_ns < assigned[3, 3]:
         assigned[:] = moving
 
 
 @compiled
-def _apply(s: Ints) -> None:
-    experts = s[at.EXPERTS]
-    apply_schedule(
-        s[at.SCHEDULE_RULE],
-        s[at.ACTIVE],
-        at.ints(s, at.TABLE).reshape(3, experts),
-        at.ints(s, at.COSTS).reshape(2, s[at.COST_TOKENS]),
-        at.ints(s, at.LANES),
-        at.ints(s, at.ASSIGNED).reshape(SCRATCH_ROWS, experts + 4),
-    )
+def _apply(setup: Setup, costs: Costs, decision: Decision) -> None:
+    table, lanes, assigned = decision.table, decision.lanes, decision.assigned
+    assign(setup.schedule_rule, decision.active, table, costs.tables, lanes, assigned)
 
 
 @compiled
-def update_cache(s: Ints) -> None:
+def update_cache(setup: Setup, inputs: Inputs, cache: CacheState) -> None:
     """The compiled cache sees the routing."""
-    layers, experts, tokens, ranks = s[at.LAYERS], s[at.EXPERTS], s[at.TOKENS], s[at.RANKS]
-    used = s[at.USED_RANKS]
-    planes = s[at.CACHE_MEMORY + 1] // (layers * experts)
+    tokens, used, ranks = inputs.tokens, inputs.used_ranks, inputs.ranks
     observe(
-        s[at.CACHE_RULE],
-        s[at.LAYER],
-        at.ints(s, at.EXPERT_IDS)[: tokens * used].reshape(tokens, used),
-        at.ints(s, at.RANKED_IDS)[: tokens * ranks].reshape(tokens, ranks),
-        at.floats(s, at.SCORES)[: tokens * ranks].reshape(tokens, ranks),
-        at.floats(s, at.VALUES).reshape(layers, experts),
-        at.floats(s, at.CACHE_MEMORY).reshape(planes, layers, experts),
-        at.floats(s, at.CACHE_NUMBERS),
+        setup.cache_rule,
+        inputs.layer,
+        inputs.expert_ids[: tokens * used].reshape(tokens, used),
+        inputs.ranked_ids[: tokens * ranks].reshape(tokens, ranks),
+        inputs.scores[: tokens * ranks].reshape(tokens, ranks),
+        cache.values,
+        cache.memory,
+        cache.numbers,
     )
 
 
 @compiled
-def write_plan(s: Ints) -> int:
+def write_plan(s: State) -> int:
     """Find slots for what is moved, and write the whole plan; returns its length in words.
 
     A moved expert is kept if it is worth a slot, else staged for this layer."""
-    experts, layer = s[at.EXPERTS], s[at.LAYER]
-    assigned = at.ints(s, at.ASSIGNED).reshape(SCRATCH_ROWS, experts + 4)
+    layer, assigned = s.inputs.layer, s.decision.assigned
     on_gpu, on_cpu, moved = assigned[3, 0], assigned[3, 1], assigned[3, 2]
-    open_slots(s)
-    plan = at.ints(s, at.PLAN)
+    open_slots(s.setup, s.inputs, s.slots)
+    plan = s.decision.plan
     plan[0], plan[1], plan[2], plan[3] = on_gpu, on_cpu, moved, assigned[3, 3]
-    end = at.PLAN_HEADER
+    end, shielded = PLAN_HEADER, s.slots.shield[layer]
     for i in range(on_gpu):
-        shield(s, layer, assigned[0, i])
+        shielded[assigned[0, i]] = 1
         plan[end + i] = assigned[0, i]
     end += on_gpu
     for i in range(on_cpu):
         plan[end + i] = assigned[1, i]
     end += on_cpu
-    values = at.floats(s, at.VALUES)
+    values = s.cache.values[layer]
     for i in range(moved):
-        expert, move = assigned[2, i], plan[end : end + at.MOVE_WORDS]
-        worth = np.inf if s[at.ADMITS_ALWAYS] else values[layer * experts + expert]
-        if s[at.FIXED_CACHE] or not admit(s, layer, expert, worth, move):
+        expert, move = assigned[2, i], plan[end : end + MOVE_WORDS]
+        worth = np.inf if s.setup.admits_always else values[expert]
+        if s.setup.fixed_cache or not admit(
+            s.setup, s.inputs, s.slots, s.cache, layer, expert, worth, move
+        ):
             move[0], move[1], move[2], move[3], move[4] = layer, expert, -1, -1, 0
-        end += at.MOVE_WORDS
-    s[at.NUM_TRANSFERS] = moved
+        end += MOVE_WORDS
+    s.decision.num_transfers = moved
     return int(end)
 
 
 @compiled
-def decide(s: Ints) -> int:
+def decide(s: State) -> int:
     """The whole decision, where schedule and cache are compiled; the plan's length in words."""
     take_up(s)
-    update_cache(s)
-    if s[at.CPU_SLOWED_BY]:  # a later copy of the same expert would slow the CPU down again
-        prefer_valuable(s)
-    schedule(s)
+    update_cache(s.setup, s.inputs, s.cache)
+    if s.costs.cpu_slowed_by:  # a later copy of the same expert would slow the CPU down again
+        prefer_valuable(s.inputs, s.decision, s.cache)
+    schedule(s.setup, s.costs, s.decision, s.learned)
     return write_plan(s)

@@ -1,4 +1,4 @@
-"""What later layers will want, and how often that came true. Compiled, over the buffer.
+"""What later layers will want, and how often that came true. Compiled.
 
 Where the body cannot forecast, naive Bayes over adjacent layers does: the experts a token chose in
 layer l speak for those it will choose in layer l + d. Nothing is trained beforehand. A forecast is
@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.policies.brain import fields as at
 from moesaic.policies.compiled import compiled
-from moesaic.policies.prefetch.base import NOTHING
+from moesaic.policies.records import Forecasts, Inputs, Predictor, Setup, State, distance_to
 from moesaic.policies.timelines import Ints
 
 _SMOOTH = 0.1
@@ -20,24 +19,31 @@ _WEIGHT = 0.02  # of the newest layer in the running share of right forecasts
 
 @compiled
 def fill_forecast(
-    s: Ints, step: int, layer: int, ranked: Ints, scores: NDArray[np.float32], trust: float = 0.0
+    setup: Setup,
+    inputs: Inputs,
+    forecasts: Forecasts,
+    step: int,
+    layer: int,
+    ranked: Ints,
+    scores: NDArray[np.float32],
+    trust: float = 0.0,
 ) -> None:
     """The body's next forecast, of a layer of this pass or another, cut to top-k; nearest layer
-    first. One that is not about the next LOOKAHEAD layers is of no use yet, and left out. A
+    first. One that is not about the next `setup.lookahead` layers is of no use yet, and left out. A
     `trust` of 0 is not known."""
-    if not 0 <= distance_to(s, step, layer) < s[at.LOOKAHEAD]:
+    if not 0 <= distance_to(setup, inputs, step, layer) < setup.lookahead:
         return
-    number = s[at.FORECASTS]
-    s[at.FORECASTS] += 1
-    tokens, ranks = ranked.shape[0], min(ranked.shape[1], s[at.TOP_K])
-    if s[at.ORACLE]:
+    number = forecasts.count
+    forecasts.count += 1
+    tokens, ranks = ranked.shape[0], min(ranked.shape[1], setup.top_k)
+    if setup.oracle:
         ranks = ranked.shape[1]  # one row with every expert as often as it has tokens
-    shape = at.ints(s, at.FORECAST_SHAPES).reshape(s[at.LOOKAHEAD], 3)[number]
+    shape = forecasts.shapes[number]
     shape[0], shape[1], shape[2] = layer, tokens, ranks
-    at.ints(s, at.FORECAST_STEPS)[number] = step
-    at.floats(s, at.FORECAST_TRUST)[number] = trust
-    ids = at.ints(s, at.FORECAST_IDS).reshape(s[at.LOOKAHEAD], s[at.ENTRIES])[number]
-    given = at.floats(s, at.FORECAST_SCORES).reshape(s[at.LOOKAHEAD], s[at.ENTRIES])[number]
+    forecasts.steps[number] = step
+    forecasts.trust[number] = trust
+    ids = forecasts.ids[number]
+    given = forecasts.scores[number]
     for token in range(tokens):
         for rank in range(ranks):
             ids[token * ranks + rank] = ranked[token, rank]
@@ -45,39 +51,33 @@ def fill_forecast(
 
 
 @compiled
-def distance_to(s: Ints, step: int, layer: int) -> int:
-    """How many layers lie between the one decided and another, of this pass or another."""
-    return int((step - s[at.STEP]) * s[at.LAYERS] + layer - s[at.LAYER] - 1)
-
-
-@compiled
-def observe_routing(s: Ints) -> None:
+def observe_routing(s: State) -> None:
     """A layer was routed: learn from it, and judge what was forecast for it."""
-    if s[at.LOOKAHEAD] == 0:
+    if s.setup.lookahead == 0:
         return
-    if not s[at.BODY_FORECASTS] and s[at.PREFETCH_RULE] != NOTHING:
-        if s[at.RESTING] == 0:
-            _count(s, s[at.LOOKAHEAD])
-        elif s[at.READ_AHEAD] > 0 and s[at.TOKENS] == 1:
-            _count(s, 1)
-    _judge(s)
+    if not s.forecasts.from_body and s.setup.predicts:
+        if s.ahead.resting == 0:
+            _count(s.setup, s.inputs, s.predictor, s.setup.lookahead)
+        elif s.setup.read_ahead > 0 and s.inputs.tokens == 1:
+            _count(s.setup, s.inputs, s.predictor, 1)
+    _judge(s.setup, s.inputs, s.predictor)
 
 
 @compiled
-def _count(s: Ints, most: int) -> None:
+def _count(setup: Setup, inputs: Inputs, predictor: Predictor, most: int) -> None:
     """Pairs of experts chosen by one token in this layer and in one of so many before."""
-    ahead, layer, experts = s[at.LOOKAHEAD], s[at.LAYER], s[at.EXPERTS]
-    tokens, used = s[at.TOKENS], s[at.USED_RANKS]
-    chosen = at.ints(s, at.EXPERT_IDS)
-    shapes = at.ints(s, at.HISTORY_SHAPES).reshape(ahead + 1, 3)
-    history = at.ints(s, at.HISTORY).reshape(ahead + 1, s[at.ENTRIES])
-    uses = at.floats(s, at.USES).reshape(ahead, s[at.LAYERS], experts)
+    ahead, layer = setup.lookahead, inputs.layer
+    tokens, used = inputs.tokens, inputs.used_ranks
+    chosen = inputs.expert_ids
+    shapes = predictor.history_shapes
+    history = predictor.history
+    uses = predictor.uses
     if layer == 0:
         shapes[:, 0] = -1
     for i in range(tokens * used):
         if chosen[i] >= 0:
             uses[:most, layer, chosen[i]] += 1.0
-    pairs = at.floats(s, at.PAIRS).reshape(ahead, s[at.LAYERS], experts, experts)
+    pairs = predictor.pairs
     for distance in range(1, most + 1):
         earlier = (layer - distance) % (ahead + 1)
         known = layer >= distance and shapes[earlier, 0] == layer - distance
@@ -103,13 +103,13 @@ def _count_pairs(
 
 
 @compiled
-def _judge(s: Ints) -> None:
+def _judge(setup: Setup, inputs: Inputs, predictor: Predictor) -> None:
     """Compare what was forecast for this layer with what it chose."""
-    ahead, tokens, used = s[at.LOOKAHEAD], s[at.TOKENS], s[at.USED_RANKS]
-    address = s[at.STEP] * s[at.LAYERS] + s[at.LAYER]
-    shapes = at.ints(s, at.PENDING_SHAPES).reshape(ahead + 1, ahead, 3)[address % (ahead + 1)]
-    pending = at.ints(s, at.PENDING).reshape(ahead + 1, ahead, s[at.ENTRIES])[address % (ahead + 1)]
-    trust, chosen = at.floats(s, at.TRUST), at.ints(s, at.EXPERT_IDS)
+    ahead, tokens, used = setup.lookahead, inputs.tokens, inputs.used_ranks
+    address = inputs.step * setup.layers + inputs.layer
+    shapes = predictor.pending_shapes[address % (ahead + 1)]
+    pending = predictor.pending[address % (ahead + 1)]
+    trust, chosen = predictor.trust, inputs.expert_ids
     for distance in range(ahead):
         if shapes[distance, 0] != address:
             continue
@@ -120,7 +120,7 @@ def _judge(s: Ints) -> None:
         right, named = _right(pending[distance], ranks, chosen, used, tokens)
         if named == 0:
             continue
-        s[at.JUDGED] = 1
+        predictor.judged = 1
         trust[distance] += _WEIGHT * (right / named - trust[distance])
 
 
@@ -140,24 +140,20 @@ def _right(predicted: Ints, ranks: int, chosen: Ints, used: int, tokens: int) ->
 
 
 @compiled
-def predict(s: Ints) -> int:
+def predict(setup: Setup, inputs: Inputs, forecasts: Forecasts, predictor: Predictor) -> int:
     """Forecast the next layers from the pairs seen so far; returns how many."""
-    layer, experts, ahead = s[at.LAYER], s[at.EXPERTS], s[at.LOOKAHEAD]
-    tokens, used, ranks = s[at.TOKENS], s[at.USED_RANKS], s[at.TOP_K]
-    count = int(min(ahead, s[at.LAYERS] - 1 - layer))
-    shapes = at.ints(s, at.FORECAST_SHAPES).reshape(ahead, 3)
-    ids = at.ints(s, at.FORECAST_IDS).reshape(ahead, s[at.ENTRIES])
-    scores = at.floats(s, at.FORECAST_SCORES).reshape(ahead, s[at.ENTRIES])
-    chosen = at.ints(s, at.EXPERT_IDS)
-    pairs = at.floats(s, at.PAIRS).reshape(ahead, s[at.LAYERS], experts, experts)
-    uses = at.floats(s, at.USES).reshape(s[at.LOOKAHEAD], s[at.LAYERS], experts)
-    posterior = at.floats(s, at.POSTERIOR)
-    ratios = at.floats(s, at.RATIOS).reshape(experts, experts + 1)
+    layer, experts, ahead = inputs.layer, setup.experts, setup.lookahead
+    tokens, used, ranks = inputs.tokens, inputs.used_ranks, setup.top_k
+    count = int(min(ahead, setup.layers - 1 - layer))
+    shapes, ids, scores = forecasts.shapes, forecasts.ids, forecasts.scores
+    chosen = inputs.expert_ids
+    pairs, uses = predictor.pairs, predictor.uses
+    posterior, ratios = predictor.posterior, predictor.ratios
     for d in range(count):
         later = layer + d + 1
         shapes[d, 0], shapes[d, 1], shapes[d, 2] = later, tokens, ranks
-        at.ints(s, at.FORECAST_STEPS)[d] = s[at.STEP]
-        at.floats(s, at.FORECAST_TRUST)[d] = 0.0
+        forecasts.steps[d] = inputs.step
+        forecasts.trust[d] = 0.0
         ratios[:, experts] = 0.0
         for token in range(tokens):
             mine = chosen[token * used : (token + 1) * used]
@@ -168,35 +164,33 @@ def predict(s: Ints) -> int:
 
 
 @compiled
-def likelihoods(s: Ints) -> NDArray[np.float64]:
+def likelihoods(setup: Setup, inputs: Inputs, predictor: Predictor) -> NDArray[np.float64]:
     """How likely the only token is to choose each expert of the next layer, up to a factor."""
-    experts, later = s[at.EXPERTS], s[at.LAYER] + 1
-    pairs = at.floats(s, at.PAIRS).reshape(s[at.LOOKAHEAD], s[at.LAYERS], experts, experts)
-    uses = at.floats(s, at.USES).reshape(s[at.LOOKAHEAD], s[at.LAYERS], experts)
-    ratios = at.floats(s, at.RATIOS).reshape(experts, experts + 1)
+    experts, later = setup.experts, inputs.layer + 1
+    pairs = predictor.pairs
+    uses = predictor.uses
+    ratios = predictor.ratios
     ratios[:, experts] = 0.0
-    posterior = at.floats(s, at.POSTERIOR)
-    mine = at.ints(s, at.EXPERT_IDS)[: s[at.USED_RANKS]]
+    posterior = predictor.posterior
+    mine = inputs.expert_ids[: inputs.used_ranks]
     _posterior(mine, pairs[0, later], uses[0, later], ratios, posterior)
     return posterior
 
 
 @compiled
-def complete(s: Ints) -> None:
+def complete(setup: Setup, inputs: Inputs, forecasts: Forecasts, predictor: Predictor) -> None:
     """Predict the tokens that the forecasts of this pass say nothing about."""
-    experts, tokens, used = s[at.EXPERTS], s[at.TOKENS], s[at.USED_RANKS]
-    shapes = at.ints(s, at.FORECAST_SHAPES).reshape(s[at.LOOKAHEAD], 3)
-    ids = at.ints(s, at.FORECAST_IDS).reshape(s[at.LOOKAHEAD], s[at.ENTRIES])
-    scores = at.floats(s, at.FORECAST_SCORES).reshape(s[at.LOOKAHEAD], s[at.ENTRIES])
-    chosen = at.ints(s, at.EXPERT_IDS)
-    pairs = at.floats(s, at.PAIRS).reshape(s[at.LOOKAHEAD], s[at.LAYERS], experts, experts)
-    uses = at.floats(s, at.USES).reshape(s[at.LOOKAHEAD], s[at.LAYERS], experts)
-    ratios = at.floats(s, at.RATIOS).reshape(experts, experts + 1)
-    for d in range(s[at.FORECASTS]):
+    experts, tokens, used = setup.experts, inputs.tokens, inputs.used_ranks
+    shapes, ids, scores = forecasts.shapes, forecasts.ids, forecasts.scores
+    chosen = inputs.expert_ids
+    pairs = predictor.pairs
+    uses = predictor.uses
+    ratios = predictor.ratios
+    for d in range(forecasts.count):
         layer, ranks = shapes[d, 0], shapes[d, 2]
-        if at.ints(s, at.FORECAST_STEPS)[d] != s[at.STEP] or shapes[d, 1] != tokens:
+        if forecasts.steps[d] != inputs.step or shapes[d, 1] != tokens:
             continue
-        distance, begun = distance_to(s, s[at.STEP], layer), False
+        distance, begun = distance_to(setup, inputs, inputs.step, layer), False
         for token in range(tokens):
             if ids[d, token * ranks] >= 0:
                 continue
@@ -206,28 +200,27 @@ def complete(s: Ints) -> None:
             mine = chosen[token * used : (token + 1) * used]
             _posterior(
                 mine, pairs[distance, layer], uses[distance, layer], ratios,
-                at.floats(s, at.POSTERIOR),
+                predictor.posterior,
             )  # fmt: skip
             at_token = slice(token * ranks, (token + 1) * ranks)
-            _rank(at.floats(s, at.POSTERIOR), ids[d, at_token], scores[d, at_token])
+            _rank(predictor.posterior, ids[d, at_token], scores[d, at_token])
 
 
 @compiled
-def cut_to_used(s: Ints) -> None:
+def cut_to_used(inputs: Inputs, forecasts: Forecasts) -> None:
     """A token that uses fewer than top-k in this layer does so in the later ones of the pass."""
-    tokens, used = s[at.TOKENS], s[at.USED_RANKS]
-    chosen = at.ints(s, at.EXPERT_IDS)
-    shapes = at.ints(s, at.FORECAST_SHAPES).reshape(s[at.LOOKAHEAD], 3)
-    ids = at.ints(s, at.FORECAST_IDS).reshape(s[at.LOOKAHEAD], s[at.ENTRIES])
+    tokens, used = inputs.tokens, inputs.used_ranks
+    chosen = inputs.expert_ids
+    shapes, ids = forecasts.shapes, forecasts.ids
     for token in range(tokens):
         count = 0
         for i in range(token * used, (token + 1) * used):
             count += chosen[i] >= 0
         if count == used:
             continue
-        for d in range(s[at.FORECASTS]):
+        for d in range(forecasts.count):
             ranks = shapes[d, 2]
-            if at.ints(s, at.FORECAST_STEPS)[d] == s[at.STEP] and shapes[d, 1] == tokens:
+            if forecasts.steps[d] == inputs.step and shapes[d, 1] == tokens:
                 ids[d, token * ranks + min(count, ranks) : (token + 1) * ranks] = -1
 
 
@@ -280,18 +273,18 @@ def _rank(posterior: NDArray[np.float64], ids: Ints, scores: NDArray[np.float64]
 
 
 @compiled
-def expect(s: Ints, count: int) -> None:
+def expect(
+    setup: Setup, inputs: Inputs, forecasts: Forecasts, predictor: Predictor, count: int
+) -> None:
     """Remember the forecasts, to be judged when their layers are routed."""
-    ahead = s[at.LOOKAHEAD]
-    shapes = at.ints(s, at.FORECAST_SHAPES).reshape(ahead, 3)
-    ids = at.ints(s, at.FORECAST_IDS).reshape(ahead, s[at.ENTRIES])
-    waiting = at.ints(s, at.PENDING_SHAPES).reshape(ahead + 1, ahead, 3)
-    pending = at.ints(s, at.PENDING).reshape(ahead + 1, ahead, s[at.ENTRIES])
+    ahead = setup.lookahead
+    shapes, ids = forecasts.shapes, forecasts.ids
+    waiting, pending = predictor.pending_shapes, predictor.pending
     for d in range(count):
-        if at.floats(s, at.FORECAST_TRUST)[d] > 0.0:
+        if forecasts.trust[d] > 0.0:
             continue  # its maker judges it
-        step = at.ints(s, at.FORECAST_STEPS)[d]
-        address, distance = step * s[at.LAYERS] + shapes[d, 0], distance_to(s, step, shapes[d, 0])
+        step, layer = forecasts.steps[d], shapes[d, 0]
+        address, distance = step * setup.layers + layer, distance_to(setup, inputs, step, layer)
         slot, size = address % (ahead + 1), shapes[d, 1] * shapes[d, 2]
         waiting[slot, distance, 0] = address
         waiting[slot, distance, 1], waiting[slot, distance, 2] = shapes[d, 1], shapes[d, 2]

@@ -1,4 +1,4 @@
-"""A plan out of the brain's buffer, as the values that bodies in Python take.
+"""A plan out of the brain's records, as the values that bodies in Python take.
 
 A layer waits for this, so named tuples are made without their constructors, which take longer than
 everything else here."""
@@ -8,14 +8,14 @@ from __future__ import annotations
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.offloading import CPU, GPU, IN_DRAM, IN_VRAM
 from moesaic.core.routing import ExpertId
-from moesaic.policies.brain.fields import MOVE_WORDS, PLAN_HEADER
+from moesaic.policies.records import MOVE_WORDS, PLAN_HEADER
 
 _make = tuple.__new__
 _NO_PARTS = LayerPlan(0, {}).parts
 
 
 def read_plan(layer: int, words: list[int]) -> LayerPlan:
-    """The words of PLAN."""
+    """The words of `decision.plan`."""
     on_gpu, on_cpu, moved, believed_ns = words[:PLAN_HEADER]
     cpu_at = PLAN_HEADER + on_gpu
     moves_at = cpu_at + on_cpu

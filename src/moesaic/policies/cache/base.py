@@ -12,27 +12,33 @@ from numpy.typing import NDArray
 
 from moesaic.core.errors import BadPolicy
 from moesaic.core.routing import LayerRouting
+from moesaic.policies.compiled import compiled
+from moesaic.policies.records import NUMBERS, Floats
+from moesaic.policies.rule_calls import Rule, cache_rule, observe
+from moesaic.policies.timelines import Ints
 
 if TYPE_CHECKING:
     from moesaic.policies.future import Future
 
-Floats = NDArray[np.float64]
 
-PYTHON, NOTHING, LRU, LFU, MRS, TWO_SPEED, LEARNED_SPEED = -1, 0, 1, 2, 3, 4, 5  # see rules.py
-LEARNED_MIXTURE = 6
-NUMBERS = 8  # parameters and counters; then those of each layer
+@compiled
+def observe_by(
+    rule: int, layer: int, experts: Ints, ranked: Ints, scores: Floats, values: Floats,
+    memory: Floats, numbers: Floats,
+) -> None:  # fmt: skip
+    observe(rule, layer, experts, ranked, scores, values, memory, numbers)
 
 
 class Cache:
     """`values[l, e]` is what keeping expert e of layer l is worth, up to date after `observe`.
 
-    A compiled cache names its `rule` and keeps what it must remember in `memory` (`planes`
-    tables of one number per expert) and `numbers` (`numbers_per_layer` after the first ones); one
-    in Python leaves `rule` as it is and overrides `observe`. `fixed` caches never change what is
+    A compiled cache names its `rule` (rule_calls.py) and keeps what it must remember in `memory`
+    (`planes` tables of one number per expert) and `numbers` (`numbers_per_layer` after the first
+    ones); one in Python has no `rule` and overrides `observe`. `fixed` caches never change what is
     resident. `needs_future` asks for an oracle. `horizon` is for how many steps values are thought
     to hold once an expert has a slot: what moving it costs is weighed against its uses in these."""
 
-    rule: int = PYTHON
+    rule: Rule | None = None
     planes: int = 0
     numbers_per_layer: int = 1
     horizon: int = 3  # chosen for scores that follow the last tokens; see docs/contention.md
@@ -46,12 +52,10 @@ class Cache:
 
     def observe(self, routing: LayerRouting) -> None:
         """A layer was routed; called once per layer and step, in order."""
-        from moesaic.policies.cache.rules import observe
-
-        if self.rule == PYTHON:
+        if self.rule is None:
             raise BadPolicy(f"cache {type(self).__name__} must define observe, or name a `rule`")
-        observe(
-            self.rule,
+        observe_by(
+            cache_rule(self.rule),
             routing.layer,
             np.ascontiguousarray(routing.experts),
             np.ascontiguousarray(routing.ranked),
@@ -62,7 +66,7 @@ class Cache:
         )
 
     def attach(self, values: Floats, memory: Floats, numbers: Floats) -> None:
-        """From now on remember everything there: in the brain's buffer."""
+        """From now on remember everything there: in the brain's records."""
         values[:], memory[:], numbers[:] = self.values, self.memory, self.numbers
         self.values, self.memory, self.numbers = values, memory, numbers
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.policies.cache.base import LEARNED_MIXTURE, NUMBERS, Cache
+from moesaic.policies.cache.base import Cache
 from moesaic.policies.cache.followers import (
     forecast_followers,
     learn_followers,
@@ -23,9 +23,10 @@ from moesaic.policies.cache.followers import (
     sharpen,
     start_followers,
 )
+from moesaic.policies.cache.learned import JUDGES, UNSEEN, add_step, judged_planes
 from moesaic.policies.cache.learned_speed import LAG_WHERE_MOVES_COST, SPEEDS, bring_up_to_date
-from moesaic.policies.cache.scores import add_scores, add_uses
 from moesaic.policies.compiled import compiled
+from moesaic.policies.records import NUMBERS
 from moesaic.policies.timelines import Ints
 
 _FASTEST, _MEAN = 0, len(SPEEDS) - 1
@@ -35,8 +36,6 @@ PAIRS = 2 * FORECASTS  # the first plane of the followers' pairs
 LAG_WHERE_FREE = 2
 _NEWEST = 0.1  # weight of the newest step in a forecast's share of the mixture
 _LEAST = 1e-4  # share of a forecast, so that it can come back
-_UNSEEN = 0.05  # of probability, spread over all experts: nothing is impossible
-_JUDGES = 8  # tokens of a large step that forecasts are judged by
 TOP_P, LAG = 0, 1  # in `numbers`; then, per layer, steps seen and the forecasts' shares
 PER_LAYER = 1 + FORECASTS
 
@@ -55,17 +54,12 @@ def observe_learned_mixture(
     first = NUMBERS + layer * PER_LAYER
     count, shares = numbers[first : first + 1], numbers[first + 1 : first + PER_LAYER]
     used, scored = np.zeros(values.shape[1]), np.zeros(values.shape[1])
-    uses = add_uses(experts, used)
-    total = add_scores(ranked, scores, int(numbers[TOP_P]), scored)
-    if uses == 0.0 or not 0.0 <= total < np.inf:  # or a model that is broken: NaN would stay
+    uses, total = add_step(experts, ranked, scores, int(numbers[TOP_P]), used, scored)
+    if uses == 0.0:
         return
-    if total == 0.0:
-        scored, total = used, uses
-    step, lag = int(count[0]), int(numbers[LAG])
-    if lag > 1 and ((step + layer) % lag == 0 or step == 1):  # not all layers in one step
-        memory[FORECASTS:PAIRS, layer] = memory[:FORECASTS, layer]
+    step = int(count[0])
+    judged = judged_planes(memory, FORECASTS, layer, step, int(numbers[LAG]))
     if step > 0:
-        judged = FORECASTS if lag > 1 else 0
         _judge(memory[judged : judged + FORECASTS], layer, experts, step, shares)
     count[0] += 1.0
     bring_up_to_date(
@@ -97,8 +91,8 @@ def _judge(
     """Move every forecast's share towards its part of the probability that the mixture gave to what
     was used. A step of many tokens counts as one: they come at once, and are placed for together.
     """
-    apart = -(-experts.shape[0] // _JUDGES)
-    unseen = _UNSEEN / forecasts.shape[2]
+    apart = -(-experts.shape[0] // JUDGES)
+    unseen = UNSEEN / forecasts.shape[2]
     likely, own, judged = np.zeros(len(shares)), np.zeros(len(shares)), 0
     for token in range(step % apart, experts.shape[0], apart):
         for rank in range(experts.shape[1]):
@@ -109,7 +103,7 @@ def _judge(
             total = 0.0
             for plane in range(len(shares)):
                 share = max(forecasts[plane, layer, expert], 0.0)
-                likely[plane] = shares[plane] * ((1.0 - _UNSEEN) * share + unseen)
+                likely[plane] = shares[plane] * ((1.0 - UNSEEN) * share + unseen)
                 total += likely[plane]
             for plane in range(len(shares)):
                 own[plane] += likely[plane] / total
@@ -125,7 +119,7 @@ def _judge(
 
 
 class LearnedMixture(Cache):
-    rule = LEARNED_MIXTURE
+    rule = staticmethod(observe_learned_mixture)
     numbers_per_layer = PER_LAYER
     horizon = 6
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.policies.cache.base import LEARNED_SPEED, NUMBERS, Cache
+from moesaic.policies.cache.base import Cache
 from moesaic.policies.cache.followers import (
     forecast_followers,
     learn_followers,
@@ -26,8 +26,10 @@ from moesaic.policies.cache.followers import (
     planes_for,
     start_followers,
 )
-from moesaic.policies.cache.scores import TINY, add_scores, add_uses
+from moesaic.policies.cache.learned import JUDGES, UNSEEN, add_step, judged_planes
+from moesaic.policies.cache.scores import TINY
 from moesaic.policies.compiled import compiled
+from moesaic.policies.records import NUMBERS
 from moesaic.policies.timelines import Ints
 
 SPEEDS = (0.3, 0.1, 0.03, 0.01, 0.0)  # weight of the newest step; 0: a plain mean of all steps
@@ -44,8 +46,6 @@ FORECASTS = (*OF_SPEEDS, *((plane, _FOLLOWERS) for plane in range(_FOLLOWERS + 1
 _FIRST, _SECOND = (np.array(half) for half in zip(*FORECASTS, strict=True))
 LAG_WHERE_MOVES_COST = 8
 _KEEP = 0.99  # of what was learned, from step to step
-_UNSEEN = 0.05  # of probability, spread over all experts: nothing is impossible
-_JUDGES = 8  # tokens of a large step that forecasts are judged by
 _SMALL = 1e-200  # a product of probabilities that becomes a logarithm before it is nothing
 TOP_P, LAG, PLANES = 0, 1, 2  # in `numbers`; then, per layer, steps seen and forecasts' log weights
 PER_LAYER = 1 + len(FORECASTS)
@@ -69,17 +69,12 @@ def observe_learned_speed(
     forecasts = len(_FIRST) if follow else len(OF_SPEEDS)
     count, weights = numbers[first : first + 1], numbers[first + 1 : first + 1 + forecasts]
     used, scored = np.zeros(values.shape[1]), np.zeros(values.shape[1])
-    uses = add_uses(experts, used)
-    total = add_scores(ranked, scores, int(numbers[TOP_P]), scored)
-    if uses == 0.0 or not 0.0 <= total < np.inf:  # or a model that is broken: NaN would stay
+    uses, total = add_step(experts, ranked, scores, int(numbers[TOP_P]), used, scored)
+    if uses == 0.0:
         return
-    if total == 0.0:
-        scored, total = used, uses
-    step, lag = int(count[0]), int(numbers[LAG])
-    if lag > 1 and ((step + layer) % lag == 0 or step == 1):  # not all layers in one step
-        memory[planes : 2 * planes, layer] = memory[:planes, layer]
+    step = int(count[0])
+    judged = judged_planes(memory, planes, layer, step, int(numbers[LAG]))
     if step > 0:
-        judged = planes if lag > 1 else 0
         _judge(memory[judged : judged + planes], layer, experts, step, weights)
     count[0] += 1.0
     shares = _shares_of(weights, planes)
@@ -108,8 +103,8 @@ def _judge(
     weights: NDArray[np.float64],
 ) -> None:
     """A step of many tokens counts as one: they come at once, and are placed for together."""
-    apart = -(-experts.shape[0] // _JUDGES)
-    able, unseen = 0, _UNSEEN / averages.shape[2]
+    apart = -(-experts.shape[0] // JUDGES)
+    able, unseen = 0, UNSEEN / averages.shape[2]
     likely, products = np.zeros(len(weights)), np.ones(len(weights))
     shares = np.zeros(len(averages))
     for token in range(step % apart, experts.shape[0], apart):
@@ -121,7 +116,7 @@ def _judge(
             used = True
             for plane in range(len(averages)):
                 share = max(averages[plane, layer, expert], 0.0)
-                shares[plane] = (1.0 - _UNSEEN) * share + unseen
+                shares[plane] = (1.0 - UNSEEN) * share + unseen
             least = _multiply(shares, products)
             if least < _SMALL:
                 for forecast in range(len(weights)):
@@ -184,7 +179,7 @@ def bring_up_to_date(
 
 
 class LearnedSpeed(Cache):
-    rule = LEARNED_SPEED
+    rule = staticmethod(observe_learned_speed)
     numbers_per_layer = PER_LAYER
     horizon = 6
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.policies.cache import RANKED, USED
-from moesaic.policies.cache.base import LRU, Cache
+from moesaic.policies.cache.base import Cache
 from moesaic.policies.compiled import compiled
 from moesaic.policies.timelines import Ints
 
@@ -20,10 +20,16 @@ CLOCK, COUNTS_RANKED = 0, 1
 
 @compiled
 def observe_lru(
-    experts: Ints, ranked: Ints, row: NDArray[np.float64], numbers: NDArray[np.float64]
+    layer: int,
+    experts: Ints,
+    ranked: Ints,
+    scores: NDArray[np.float64],
+    values: NDArray[np.float64],
+    memory: NDArray[np.float64],
+    numbers: NDArray[np.float64],
 ) -> None:
     """Later tokens are more recent; within a token, better ranks are."""
-    left_out = numbers[COUNTS_RANKED] > 0.0
+    row, left_out = values[layer], numbers[COUNTS_RANKED] > 0.0
     for token in range(experts.shape[0]):
         if left_out:
             for rank in range(min(experts.shape[1], ranked.shape[1]) - 1, -1, -1):
@@ -39,7 +45,7 @@ def observe_lru(
 
 
 class Lru(Cache):
-    rule = LRU
+    rule = staticmethod(observe_lru)
 
     def __init__(self, layers: int, experts: int, top_k: int, counts: str = USED) -> None:
         super().__init__(layers, experts, top_k)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.policies.cache.base import MRS, Cache
+from moesaic.policies.cache.base import Cache
 from moesaic.policies.cache.scores import TINY, add_scores
 from moesaic.policies.compiled import compiled
 from moesaic.policies.timelines import Ints
@@ -21,11 +21,15 @@ ALPHA, TOP_P = 0, 1  # in `numbers`
 
 @compiled
 def observe_mrs(
+    layer: int,
+    experts: Ints,
     ranked: Ints,
     scores: NDArray[np.float64],
-    row: NDArray[np.float64],
+    values: NDArray[np.float64],
+    memory: NDArray[np.float64],
     numbers: NDArray[np.float64],
 ) -> None:
+    row = values[layer]
     alpha, top_p, tokens = numbers[ALPHA], int(numbers[TOP_P]), ranked.shape[0]
     for expert in range(len(row)):
         left = row[expert] * (1.0 - alpha)
@@ -43,7 +47,7 @@ def observe_mrs(
 
 
 class Mrs(Cache):
-    rule = MRS
+    rule = staticmethod(observe_mrs)
 
     def __init__(
         self,

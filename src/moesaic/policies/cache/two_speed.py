@@ -11,9 +11,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from moesaic.policies.cache.base import NUMBERS, TWO_SPEED, Cache
+from moesaic.policies.cache.base import Cache
 from moesaic.policies.cache.scores import TINY, add_scores
 from moesaic.policies.compiled import compiled
+from moesaic.policies.records import NUMBERS
 from moesaic.policies.timelines import Ints
 
 DEFAULT_FAST = 0.2
@@ -24,21 +25,22 @@ FAST, SLOW, TOP_P = 0, 1, 2  # in `numbers`; then, per layer, steps seen; negati
 @compiled
 def observe_two_speed(
     layer: int,
+    experts: Ints,
     ranked: Ints,
     scores: NDArray[np.float64],
     values: NDArray[np.float64],
     memory: NDArray[np.float64],
     numbers: NDArray[np.float64],
 ) -> None:
-    tokens, experts = ranked.shape[0], values.shape[1]
-    total = np.zeros(experts)
+    tokens, count = ranked.shape[0], values.shape[1]
+    total = np.zeros(count)
     add_scores(ranked, scores, int(numbers[TOP_P]), total)
     if numbers[NUMBERS + layer] < 0.0:  # a profile knows shares of uses: as large as scores, now
         memory[:, layer] *= total.sum() / tokens
         numbers[NUMBERS + layer] *= -1.0
     numbers[NUMBERS + layer] += 1.0
     slow = max(numbers[SLOW], 1.0 / numbers[NUMBERS + layer])
-    for expert in range(experts):
+    for expert in range(count):
         mean = total[expert] / tokens
         for speed, newest in ((0, numbers[FAST]), (1, slow)):
             now = memory[speed, layer, expert]
@@ -48,7 +50,7 @@ def observe_two_speed(
 
 
 class TwoSpeed(Cache):
-    rule = TWO_SPEED
+    rule = staticmethod(observe_two_speed)
     planes = 2
 
     def __init__(

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from moesaic.core.errors import BadPolicy
 from moesaic.core.routing import ExpertId, Forecast
 from moesaic.policies.belief import Belief
+from moesaic.policies.rule_calls import Rule
 from moesaic.policies.timelines import Ints
-
-MAX_PROPOSED = 4  # transfers proposed at once; the next layer proposes again
-MOST_READ_AHEAD = 8  # experts
-IMPACT_ROWS = 5  # of scratch, one number per expert each, to value the experts of a layer
-PYTHON, NOTHING, NEXT_LAYER, IMPACT = -1, 0, 1, 2  # compiled rules, see brain/lookahead.py
 
 
 @dataclass(slots=True)
@@ -26,7 +22,8 @@ class Outlook:
     forecasts: tuple[Forecast, ...]  # nearest layer first
     resident: NDArray[np.uint8]
     coming: tuple[ExpertId, ...]  # under way
-    rule: int  # how the schedule values a layer, see schedule/base.py
+    expected_rule: int  # by which the schedule values a layer: an address, see rule_calls.py
+    fills_timelines: bool  # it is `hybrid`'s, whose end has a bound
     belief: Belief
     lanes: Ints  # lanes of a later layer: everything free, dense work on the GPU first
     link_free_ns: int  # when the link has done what this layer demands
@@ -36,16 +33,18 @@ class Outlook:
     miss_rate: float  # share of active experts that were not on the GPU so far
 
 
-class Prefetch(ABC):
+class Prefetch:
     """Proposes experts, best first; the brain finds them slots and drops what finds none.
 
     `lookahead` is how many layers ahead it wants forecasts for. A compiled policy names its
-    `rule`; one in Python leaves that as it is."""
+    `rule` (rule_calls.py); one in Python has none. `predicts`: where the body has no forecasts,
+    they are predicted for it."""
 
-    rule: int = PYTHON
+    rule: Rule | None = None
+    predicts: bool = True
     lookahead: int = 0
     read_ahead: int = 0  # experts of the next layer that idle CPU workers bring into their caches
     needs_future: bool = False
 
-    @abstractmethod
-    def propose(self, outlook: Outlook) -> list[ExpertId]: ...
+    def propose(self, outlook: Outlook) -> list[ExpertId]:
+        raise BadPolicy(f"prefetch {type(self).__name__} must define propose, or name a `rule`")

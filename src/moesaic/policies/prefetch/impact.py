@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from moesaic.core.routing import ExpertId
 from moesaic.policies.compiled import compiled
-from moesaic.policies.prefetch.base import IMPACT, IMPACT_ROWS, MAX_PROPOSED, Outlook, Prefetch
-from moesaic.policies.schedule.base import HYBRID
+from moesaic.policies.prefetch.base import Outlook, Prefetch
+from moesaic.policies.records import IMPACT_ROWS, MAX_PROPOSED, State, distance_to
+from moesaic.policies.rule_calls import decide_kinds
 from moesaic.policies.schedule.hybrid_bound import cpu_rests, earliest_end
-from moesaic.policies.schedule.rules import apply_rule
 from moesaic.policies.timelines import (
     ABSENT,
     EXPERT,
@@ -74,6 +74,7 @@ def mark_coming(table: Ints, n: int, expert: int) -> None:
 @compiled
 def _best_of_layer(
     rule: int,
+    fills_timelines: int,
     n: int,
     table: Ints,
     tables: Ints,
@@ -93,7 +94,7 @@ def _best_of_layer(
         gpu[i] = tables[0, table[LOAD, i]]
         cpu[i] = tables[1, table[LOAD, i]]
         least_gpu = min(least_gpu, gpu[i])
-    before = apply_rule(rule, kind, ready, gpu, cpu, lanes, n, spare)
+    before = decide_kinds(rule, kind, ready, gpu, cpu, lanes, n, spare)
     missing = cpu_rests(ready, cpu, n, scratch[4])
     rank = -1
     impact = 0
@@ -105,7 +106,7 @@ def _best_of_layer(
         rank += 1
         if not table[CANDIDATE, i]:
             continue
-        if rule == HYBRID:
+        if fills_timelines:
             end = earliest_end(scratch[4], missing, rank, cpu[i], least_gpu, lanes)
             if before - end <= impact:
                 continue
@@ -113,7 +114,7 @@ def _best_of_layer(
             continue
         valued = table[LOAD, i]
         ready[i] = arrival
-        gain = before - apply_rule(rule, kind, ready, gpu, cpu, lanes, n, spare)
+        gain = before - decide_kinds(rule, kind, ready, gpu, cpu, lanes, n, spare)
         ready[i] = ABSENT
         if gain > impact:
             impact = gain
@@ -124,6 +125,7 @@ def _best_of_layer(
 @compiled
 def rank_by_impact(
     rule: int,
+    fills_timelines: int,
     counts: Ints,
     layers: NDArray[np.int64],
     tables: Ints,
@@ -149,7 +151,9 @@ def rank_by_impact(
         for d in range(depth):
             late = max(arrival - starts[d], 0)
             if known[d, 0] != late:  # else nothing has changed since the last pick
-                impact, i = _best_of_layer(rule, counts[d], layers[d], tables, lanes, late, scratch)
+                impact, i = _best_of_layer(
+                    rule, fills_timelines, counts[d], layers[d], tables, lanes, late, scratch
+                )
                 known[d, 0], known[d, 1], known[d, 2] = late, impact, i
             if known[d, 1] * weights[d] > best:
                 best, at, column = known[d, 1] * weights[d], d, known[d, 2]
@@ -162,8 +166,33 @@ def rank_by_impact(
     return len(picks)
 
 
+@compiled
+def by_impact(s: State) -> int:
+    depth, shapes, flights = s.forecasts.count, s.forecasts.shapes, s.inputs.flights
+    tables, counts, weights = s.ahead.tables, s.ahead.counts, s.ahead.weights
+    for d in range(depth):
+        layer, size = shapes[d, 0], shapes[d, 1] * shapes[d, 2]
+        distance = distance_to(s.setup, s.inputs, s.forecasts.steps[d], layer)
+        s.ahead.forecast_starts[d] = s.ahead.starts[distance]
+        given = s.forecasts.trust[d]
+        right = given if given > 0.0 else s.predictor.trust[distance]
+        right = 1.0 if s.setup.oracle else right
+        counts[d], weights[d] = prepare_layer(
+            s.forecasts.ids[d, :size], s.inputs.resident[layer], right, s.learned.miss_rate,
+            tables[d], s.decision.loads,
+        )  # fmt: skip
+        for i in range(s.inputs.num_flights):
+            if flights[i, 0] == layer:
+                mark_coming(tables[d], counts[d], flights[i, 1])
+    return rank_by_impact(
+        s.setup.expected_rule, s.setup.fills_timelines, counts[:depth], tables, s.costs.tables,
+        s.ahead.lanes, s.ahead.forecast_starts, s.ahead.link_free_ns, s.ahead.delays, weights,
+        s.ahead.scratch, s.ahead.picks[: s.ahead.max_background],
+    )  # fmt: skip
+
+
 class Impact(Prefetch):
-    rule = IMPACT
+    rule = staticmethod(by_impact)
 
     def __init__(self, lookahead: int = 3, read_ahead: int = 4) -> None:
         self.lookahead, self.read_ahead = lookahead, read_ahead
@@ -184,8 +213,9 @@ class Impact(Prefetch):
                     mark_coming(layers[d], counts[d], expert)
         picks = np.zeros((min(len(outlook.delays) - 1, MAX_PROPOSED), 2), dtype=np.int64)
         picked = rank_by_impact(
-            outlook.rule, counts, layers, outlook.belief.tables, outlook.lanes, outlook.starts,
-            outlook.link_free_ns, outlook.delays, weights,
+            outlook.expected_rule, int(outlook.fills_timelines), counts, layers,
+            outlook.belief.tables, outlook.lanes, outlook.starts, outlook.link_free_ns,
+            outlook.delays, weights,
             np.zeros((IMPACT_ROWS, experts), dtype=np.int64), picks,
         )  # fmt: skip
         return [ExpertId(outlook.forecasts[d].layer, e) for d, e in picks[:picked].tolist()]

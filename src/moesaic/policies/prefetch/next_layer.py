@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from moesaic.core.routing import ExpertId
 from moesaic.policies.compiled import compiled
-from moesaic.policies.prefetch.base import NEXT_LAYER, Outlook, Prefetch
+from moesaic.policies.prefetch.base import Outlook, Prefetch
+from moesaic.policies.records import Inputs, Octets, State
 from moesaic.policies.timelines import Ints
 
 
@@ -37,8 +38,40 @@ def propose_next_layer(
     return len(picks)
 
 
+@compiled
+def absent_experts(inputs: Inputs, layer: int) -> Octets:
+    """By expert of a layer, 1 where it is neither there nor under way."""
+    resident, flights = inputs.resident[layer], inputs.flights
+    absent = np.zeros(len(resident), dtype=np.uint8)
+    for expert in range(len(resident)):
+        absent[expert] = resident[expert] == 0
+    for i in range(inputs.num_flights):
+        if flights[i, 0] == layer:
+            absent[flights[i, 1]] = 0
+    return absent
+
+
+@compiled
+def propose_of_layer(s: State, number: int, picked: int) -> int:
+    """The likeliest of one forecast, after `picked` proposals; returns how many there are now."""
+    shape = s.forecasts.shapes[number]
+    layer, size = shape[0], shape[1] * shape[2]
+    absent, picks = absent_experts(s.inputs, layer), s.ahead.picks
+    chosen = s.ahead.scratch[0, : s.ahead.max_background - picked]
+    ids, scores = s.forecasts.ids[number, :size], s.forecasts.scores[number, :size]
+    more = propose_next_layer(ids, scores, absent, chosen)
+    for i in range(more):
+        picks[picked + i, 0], picks[picked + i, 1] = number, chosen[i]
+    return int(picked + more)
+
+
+@compiled
+def next_layer(s: State) -> int:
+    return propose_of_layer(s, 0, 0)
+
+
 class NextLayer(Prefetch):
-    rule = NEXT_LAYER
+    rule = staticmethod(next_layer)
     lookahead = 1
 
     def propose(self, outlook: Outlook) -> list[ExpertId]:

@@ -11,11 +11,10 @@ import numpy as np
 
 from moesaic.core.view import View
 from moesaic.policies.belief import Belief
+from moesaic.policies.records import SCRATCH_ROWS
+from moesaic.policies.rule_calls import Rule, schedule_rule
+from moesaic.policies.schedule.assignment import assign
 from moesaic.policies.timelines import MOVED, ON_CPU, Ints, finish_time, gpu_order
-
-HYBRID, BEST_SPLIT, STATIC, GPU_ONLY, THRESHOLD = 0, 1, 2, 3, 4  # compiled rules, see rules.py
-SCRATCH_ROWS = 8  # see rules.py
-KIND_ROW, CPU_ROW = 4, 6  # of those: what was decided for each expert, and its cost on the CPU
 
 
 @dataclass(slots=True)
@@ -62,15 +61,15 @@ def served_as(work: Work, kind: Sequence[int] | Ints) -> Assignment:
 class Schedule(ABC):
     """Decides one layer at a time; keeps no state, so equal work gives equal assignments.
 
-    `rule` is the compiled rule by which others (prefetching) value a layer under this
-    schedule. `fill` names the initial placement it wants, `needs_slots` whether it can do
-    without GPU memory for experts, `needs_units` whether it is made for DIMMs that compute,
-    `dense_follows` whether attention and shared experts run
-    where the layer's experts are, `decides` whether anything is weighed at run time: a static
-    rule looks up where an expert lies, which costs nothing worth charging. `sees_contention`: it
-    counts that the CPU is slower while the link copies, and so does the look-ahead then."""
+    `expected_rule` is the compiled rule by which others (prefetching) value a layer under this
+    schedule; None stands for `hybrid`'s. `fill` names the initial placement it wants,
+    `needs_slots` whether it can do without GPU memory for experts, `needs_units` whether it is made
+    for DIMMs that compute, `dense_follows` whether attention and shared experts run where the
+    layer's experts are, `decides` whether anything is weighed at run time: a static rule looks up
+    where an expert lies, which costs nothing worth charging. `sees_contention`: it counts that the
+    CPU is slower while the link copies, and so does the look-ahead then."""
 
-    rule: int = HYBRID
+    expected_rule: Rule | None = None
     fill: str = "popular"
     needs_slots: bool = False
     needs_units: bool = False
@@ -83,12 +82,12 @@ class Schedule(ABC):
 
 
 class CompiledSchedule(Schedule):
-    """A schedule whose decision is one of the compiled rules."""
+    """A schedule whose decision is a compiled `rule` (rule_calls.py). Where there is no
+    `expected_rule`, layers are valued by the same."""
+
+    rule: Rule
 
     def __init__(self) -> None:
-        from moesaic.policies.schedule.rules import decide  # it imports the rules' files
-
-        self._decide = decide
         self._scratch = np.zeros((SCRATCH_ROWS, 0), dtype=np.int64)
 
     def assign(self, work: Work) -> Assignment:
@@ -97,7 +96,8 @@ class CompiledSchedule(Schedule):
         if self._scratch.shape[1] < n + 4:
             self._scratch = np.zeros((SCRATCH_ROWS, n + 64), dtype=np.int64)
         scratch = self._scratch
-        self._decide(self.rule, n, work.table, work.belief.tables, work.lanes, scratch)
+        rule = schedule_rule(self.rule)
+        assign(rule, n, work.table, work.belief.tables, work.lanes, scratch)
         gpu, cpu, moved, counts = scratch[:4, : n + 4].tolist()
         return Assignment(
             tuple(gpu[: counts[0]]), tuple(cpu[: counts[1]]), tuple(moved[: counts[2]]), counts[3]

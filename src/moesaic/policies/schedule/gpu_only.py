@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from moesaic.policies.compiled import compiled
-from moesaic.policies.schedule.base import GPU_ONLY, CompiledSchedule
-from moesaic.policies.timelines import ABSENT, MOVED, ON_GPU, Ints
+from moesaic.policies.schedule.base import CompiledSchedule
+from moesaic.policies.timelines import ABSENT, MOVED, ON_GPU, Ints, finish_time
 
 
 @compiled
@@ -13,7 +13,15 @@ def gpu_only(kind: Ints, ready: Ints, n: int) -> None:
         kind[i] = MOVED if ready[i] == ABSENT else ON_GPU
 
 
+@compiled
+def all_on_gpu(
+    kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int, spare: Ints
+) -> int:
+    gpu_only(kind, ready, n)
+    return finish_time(kind, ready, gpu, cpu, lanes, n)
+
+
 class GpuOnly(CompiledSchedule):
-    rule = GPU_ONLY
+    rule = staticmethod(all_on_gpu)
     decides = False
     needs_slots = True

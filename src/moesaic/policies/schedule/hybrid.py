@@ -9,7 +9,7 @@ only when it beats the trivial assignments."""
 from __future__ import annotations
 
 from moesaic.policies.compiled import compiled
-from moesaic.policies.schedule.base import HYBRID, CompiledSchedule
+from moesaic.policies.schedule.base import CompiledSchedule
 from moesaic.policies.schedule.gpu_only import gpu_only
 from moesaic.policies.schedule.static_experts import static_experts
 from moesaic.policies.timelines import (
@@ -183,4 +183,4 @@ def hybrid(kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int, s
 
 
 class Hybrid(CompiledSchedule):
-    rule = HYBRID
+    rule = staticmethod(hybrid)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from moesaic.policies.compiled import compiled
-from moesaic.policies.schedule.best_split import EITHER_ORDER, best_split
 from moesaic.policies.schedule.hybrid import hybrid
+from moesaic.policies.schedule.splits import EITHER_ORDER, best_split
 from moesaic.policies.timelines import (
     ABSENT,
     CPU_FIRST,

@@ -6,10 +6,11 @@ others have none."""
 
 from __future__ import annotations
 
-from moesaic.policies.schedule.base import STATIC, CompiledSchedule
+from moesaic.policies.schedule.base import CompiledSchedule
+from moesaic.policies.schedule.static_experts import as_they_lie
 
 
 class NCpuMoe(CompiledSchedule):
-    rule = STATIC
+    rule = staticmethod(as_they_lie)
     decides = False
     fill = "last-layers"

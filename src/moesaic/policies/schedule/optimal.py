@@ -19,10 +19,11 @@ from dataclasses import replace
 import numpy as np
 
 from moesaic.policies.compiled import compiled
-from moesaic.policies.schedule.base import BEST_SPLIT, Assignment, Schedule, Work, served_as
-from moesaic.policies.schedule.best_split import IN_ORDER, best_split
+from moesaic.policies.schedule.base import Assignment, Schedule, Work, served_as
+from moesaic.policies.schedule.best_split import split_in_order
 from moesaic.policies.schedule.improve import improve
 from moesaic.policies.schedule.optimal_program import solve
+from moesaic.policies.schedule.splits import IN_ORDER, best_split
 from moesaic.policies.timelines import (
     ABSENT,
     LOAD,
@@ -64,7 +65,7 @@ def try_all(kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int) 
 
 
 class Optimal(Schedule):
-    rule = BEST_SPLIT  # by which the look-ahead values a layer
+    expected_rule = staticmethod(split_in_order)  # by which the look-ahead values a layer
     sees_contention = True
 
     def assign(self, work: Work) -> Assignment:

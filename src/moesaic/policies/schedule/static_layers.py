@@ -5,11 +5,12 @@ others have none; attention and shared experts stay with their layer."""
 
 from __future__ import annotations
 
-from moesaic.policies.schedule.base import STATIC, CompiledSchedule
+from moesaic.policies.schedule.base import CompiledSchedule
+from moesaic.policies.schedule.static_experts import as_they_lie
 
 
 class StaticLayers(CompiledSchedule):
-    rule = STATIC
+    rule = staticmethod(as_they_lie)
     decides = False
     fill = "layers"
     dense_follows = True

@@ -1,4 +1,5 @@
-"""The compiled rules behind one number each, so that compiled code can call any of them."""
+"""A whole assignment under a schedule's rule, and what layers are worth under it. Rules are
+addresses, see rule_calls.py."""
 
 from __future__ import annotations
 
@@ -6,13 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.policies.compiled import compiled
-from moesaic.policies.schedule.base import BEST_SPLIT, GPU_ONLY, HYBRID, THRESHOLD
-from moesaic.policies.schedule.best_split import IN_ORDER, best_split
-from moesaic.policies.schedule.gpu_only import gpu_only
-from moesaic.policies.schedule.hybrid import hybrid
-from moesaic.policies.schedule.improve import improve
-from moesaic.policies.schedule.static_experts import static_experts
-from moesaic.policies.schedule.threshold import threshold
+from moesaic.policies.rule_calls import decide_kinds
 from moesaic.policies.timelines import (
     EXPERT,
     LINK_FREE,
@@ -21,29 +16,8 @@ from moesaic.policies.timelines import (
     ON_CPU,
     READY,
     Ints,
-    finish_time,
     gpu_order,
 )
-
-
-@compiled
-def apply_rule(
-    rule: int, kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int, spare: Ints
-) -> int:
-    """Decide `kind` for every expert under one rule; returns the believed finish time. Of
-    `best-split` the split alone, without what `decide` adds: it values layers that are only
-    expected."""
-    if rule == HYBRID:
-        return hybrid(kind, ready, gpu, cpu, lanes, n, spare)
-    if rule == BEST_SPLIT:
-        return best_split(kind, ready, gpu, cpu, lanes, n, IN_ORDER, spare)
-    if rule == GPU_ONLY:
-        gpu_only(kind, ready, n)
-    elif rule == THRESHOLD:
-        threshold(kind, ready, gpu, cpu, lanes, n)
-    else:
-        static_experts(kind, ready, n)
-    return finish_time(kind, ready, gpu, cpu, lanes, n)
 
 
 @compiled
@@ -54,7 +28,9 @@ def layer_finish(
     for i in range(n):
         scratch[1, i] = tables[0, table[LOAD, i]]
         scratch[2, i] = tables[1, table[LOAD, i]]
-    return apply_rule(rule, scratch[0], table[READY], scratch[1], scratch[2], lanes, n, scratch[3])
+    return int(
+        decide_kinds(rule, scratch[0], table[READY], scratch[1], scratch[2], lanes, n, scratch[3])
+    )
 
 
 @compiled
@@ -78,7 +54,7 @@ def delay_by_link(
 
 
 @compiled
-def decide(
+def assign(
     rule: int, n: int, table: Ints, tables: Ints, lanes: Ints, scratch: NDArray[np.int64]
 ) -> None:
     """A whole assignment: the GPU, CPU and link queues into rows 0 to 2 of `scratch`, their
@@ -88,9 +64,7 @@ def decide(
     for i in range(n):
         gpu[i] = tables[0, loads[i]]
         cpu[i] = tables[1, loads[i]]
-    counts[3] = apply_rule(rule, kind, ready, gpu, cpu, lanes, n, scratch[7])
-    if rule == BEST_SPLIT:
-        counts[3] = improve(kind, ready, gpu, cpu, lanes, n, counts[3], scratch[7])
+    counts[3] = decide_kinds(rule, kind, ready, gpu, cpu, lanes, n, scratch[7])
     counts[0] = gpu_order(kind, ready, gpu, lanes, n, scratch[0], scratch[7])
     counts[1] = 0
     counts[2] = 0
