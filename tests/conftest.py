@@ -61,6 +61,15 @@ def _nothing_stays_locked() -> Iterator[None]:
         sys.modules[_LOCKING].close_others(before)
 
 
+@pytest.fixture(autouse=True)
+def _little_is_streamed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that measure memory read a megabyte in tests, not several times the caches: the rate
+    says nothing there. How much is read elsewhere is tested in `test_honest_ceilings.py`."""
+    if request.path.parent.name == "cli":
+        for module in ("bench.rates", "profile.memory_times"):
+            monkeypatch.setattr(f"moesaic.lab.{module}.stream_bytes", lambda: 1 << 20)
+
+
 @pytest.fixture
 def own_policies() -> Iterator[None]:
     """What a test registers, itself or by a plugin, is forgotten after it."""

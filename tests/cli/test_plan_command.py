@@ -23,6 +23,7 @@ from moesaic.hardware.host import this_host
 from moesaic.hardware.machine_reader import load_machine, machine_file
 from moesaic.hardware.machine_writer import save_machine
 from moesaic.hardware.planned_host import PlannedHost
+from moesaic.lab import speed_estimate
 from moesaic.lab.plan_rows import PlanningTarget, left_for_gpu
 from moesaic.lab.speed_estimate import estimate_speed, simulated
 from moesaic.model_info.model_zoo import load_model
@@ -50,8 +51,10 @@ CONFIG = {
 
 @pytest.fixture(autouse=True)
 def unmeasured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`moesaic profile` was not run here."""
+    """`moesaic profile` was not run here. Fewer steps than usual are simulated."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr(speed_estimate, "_DECODE", {"tokens": 8, "warmup": 4})
+    monkeypatch.setattr(speed_estimate, "_PREFILL", {"prompts": 1, "warmup": 1})
 
 
 def measure_as(name: str) -> None:
