@@ -57,16 +57,20 @@ format: setup
 types: setup
 	$(BIN)/mypy
 
+# Each worker begins with a half of its own, so that not both begin where planners are compiled.
+IN_TWO = $(BIN)/pytest -n 2 --dist worksteal
+
 unit: setup
-	$(BIN)/pytest -n 2 -m "not long"
+	$(IN_TWO) -m "not long"
 
 unit-all: setup
-	$(BIN)/pytest -n 2
+	$(IN_TWO)
 
 # What differs on a machine without native modules: ARM has no CPU kernels (`native`), and without a
-# compiler there is no conductor either. All tests are imported, those marked so are run.
+# compiler there is no conductor either. All tests are imported, those marked so are run; the problems
+# are no part of the package and take long to import.
 unit-without-native: setup
-	MOESAIC_TESTS_HIDE=native $(BIN)/pytest -n 2 -m without_native
+	MOESAIC_TESTS_HIDE=native $(BIN)/pytest -n 2 -m without_native --ignore=tests/problems
 	MOESAIC_TESTS_HIDE=native,conductor $(BIN)/pytest -n 0 -m without_native tests/cuda tests/structure
 
 # What needs a GPU, on a machine that has one; elsewhere the same tests run as far as they can.
