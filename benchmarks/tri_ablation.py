@@ -14,45 +14,34 @@ from time import perf_counter
 
 import numpy as np
 
-from benchmarks.tri_layers import MODELS, PROFILE_STEPS, WRONG, Model
+from benchmarks.tri_layers import MODELS, PROFILE_STEPS, TABLE_1, WRONG, Model, costs_from_rates
+from moesaic.policies.layout.offline import DEVICES
 from moesaic.policies.tri.costs import TriCosts
 from moesaic.policies.tri.exact import free_layout_bound
 from moesaic.policies.tri.fast import KICKS, ROUNDS, balanced
-from moesaic.policies.tri.joint import joint_layout, with_copies, with_splits
 from moesaic.policies.tri.layer import Ints, makespan, options_of
-from moesaic.policies.tri.layout import Layout, offline_layout, shuffled
-from moesaic.policies.tri.predictor import class_accuracy
+from moesaic.policies.tri.layout import offline_layout
 from moesaic.policies.tri.refine import REFINE, trimoe
-from moesaic.policies.tri.replay import TRI_SYSTEMS, Window, replay
-from moesaic.policies.tri.rooflines import TABLE_1, costs_from_rates
+from moesaic.reproductions.trimoe import paper
+from moesaic.reproductions.trimoe.beyond import shuffled, variants
+from moesaic.reproductions.trimoe.makespan_model import Window, replay
+from moesaic.reproductions.trimoe.sec55 import class_accuracy
+from moesaic.reproductions.trimoe.systems import SYSTEMS
 from moesaic.workloads.synthetic.expert_loads import LoadProcess
 
 STEPS = 8
 WINDOW_NS = 0.68e6  # TriMoE, section 5.5
-EVERY = 1 << 30
 Rows = list[dict[str, object]]
-
-
-def layout_variants(costs: TriCosts, loads: Ints, slots: int) -> dict[str, Layout]:
-    offline, joint = offline_layout(costs, loads, slots), joint_layout(costs, loads, slots)
-    return {
-        "offline": offline,
-        "joint": joint,
-        "joint, 16 copies": with_copies(joint, loads, 16),
-        "joint, all copied": with_copies(joint, loads, EVERY),
-        "joint, 16 split over 2": with_splits(joint, loads, 16, 2, costs.dimms),
-        "joint, all split over 16": with_splits(joint, loads, EVERY, 16, costs.dimms),
-    }
 
 
 def layout_rows(model: Model, costs: TriCosts, loads: Ints, wrong: float) -> Rows:
     found: dict[str, list[tuple[float, float, float]]] = {}
     for layer in range(loads.shape[1]):
         profile = np.ascontiguousarray(loads[:PROFILE_STEPS, layer])
-        variants = layout_variants(costs, profile, model.slots)
+        layouts = variants(costs, profile, model.experts)
         for step in loads[PROFILE_STEPS:, layer]:
             bound = free_layout_bound(costs, step[step > 0], model.slots)
-            for name, layout in variants.items():
+            for name, layout in layouts.items():
                 used = shuffled(layout, wrong, layer) if wrong else layout
                 options = options_of(costs, used.active(costs, step)[1])
                 by_trimoe = makespan(options, trimoe(options, REFINE))
@@ -71,22 +60,22 @@ def system_rows(model: Model, cost: Callable[[bool], TriCosts], loads: Ints) -> 
     layers, rows = loads.shape[1], []
     profile = loads[:PROFILE_STEPS]
     link_ns = model.size.num_bytes / TABLE_1.link_gb_s
-    for name, system in TRI_SYSTEMS.items():
+    known = profile.mean(axis=0)
+    for name, policies in SYSTEMS.items():
+        if name == paper.LOCALIZED:  # all layouts are cut here
+            continue
         costs = cost(name == "klotski")
-        layouts = [
-            offline_layout(
-                costs, np.ascontiguousarray(profile[:, layer]), model.slots, system.devices
-            )
+        devices = DEVICES[str(policies.layout.parameters["devices"])]
+        places = [
+            offline_layout(costs, np.ascontiguousarray(profile[:, layer]), model.slots, devices)
             for layer in range(layers)
         ]
-        run = replay(
-            system, costs, layouts, Window(WINDOW_NS, link_ns), profile=profile.mean(axis=0)
-        )
+        run = replay(policies, costs, places, Window(WINDOW_NS, link_ns), known)
         run.step(loads[PROFILE_STEPS])  # compiles
         start, right = perf_counter(), []
         found = []
         for step in loads[PROFILE_STEPS + 1 :]:
-            said = run.predictor.loads.copy()
+            said = run.layout.predictor.loads.copy()
             found.append(run.step(step))
             right += [
                 class_accuracy(said[at], step[at], model.slots, model.experts // 4)

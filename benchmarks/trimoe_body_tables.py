@@ -7,7 +7,7 @@ from itertools import product
 from benchmarks.markdown_table import table
 from benchmarks.trimoe_results import Results
 from moesaic.reproductions.trimoe import check, paper, readings, sensitivity
-from moesaic.reproductions.trimoe.simulated import SYSTEMS
+from moesaic.reproductions.trimoe.systems import SYSTEMS
 
 PARTS = (
     "fig6", "readings", "headline", "memory", "fig8", "fig9", "sensitivity", "migration", "sec5.5",

@@ -3,35 +3,40 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from moesaic.policies.schedule import schedules
 from moesaic.policies.tri.layer import NO_DIMM, layer_of, makespan, options_of
 from moesaic.reproductions.trimoe import Reproduction, paper
-from moesaic.reproductions.trimoe.replayed import costs_of, system_of
+from moesaic.reproductions.trimoe.bodies import execute
+from moesaic.reproductions.trimoe.replayed import costs_of
 from moesaic.reproductions.trimoe.runs import MAKESPAN, Run, Workload
-from moesaic.reproductions.trimoe.simulated import SYSTEMS
+from moesaic.reproductions.trimoe.systems import SYSTEMS, policies_of
 
 SMALL = Workload(paper.QWEN, 8, layers=2)
 
 
 def test_the_makespan_model_knows_every_system_of_the_study() -> None:
     runs = [item for item in Reproduction()._items if isinstance(item, Run)]
-    for name in {run.system for run in runs if run.body == MAKESPAN} | set(SYSTEMS):
-        system_of(name)
+    for run in runs:
+        policies_of(run)
 
 
 @pytest.mark.parametrize("system", list(SYSTEMS))
 def test_both_bodies_run_every_system(system: str) -> None:
     run = Run(SMALL, system)
     for each in (run, replace(run, body=MAKESPAN)):
-        assert each.execute().layer_ms > 0
+        assert execute(each).layer_ms > 0
 
 
 def test_the_makespan_model_refines_one_candidate_only_where_that_is_asked() -> None:
     """A layer in which the most expensive expert of the bottleneck cannot move, and others can."""
     costs, _ = costs_of(Run(Workload(paper.QWEN, 512, layers=1), paper.OURS))
+    names = ("trimoe", "trimoe-one-candidate")
+    every_and_one: list[Any] = [SYSTEMS[name].schedule.create(schedules) for name in names]
     rng = np.random.default_rng(0)
     better = 0
     for _ in range(20):
@@ -40,8 +45,8 @@ def test_the_makespan_model_refines_one_candidate_only_where_that_is_asked() -> 
         layer = layer_of(costs, loads, dimm=dimm)
         options = options_of(costs, layer)
         every, one = (
-            makespan(options, system_of(name).choose(options, layer.loads, layer.resident))
-            for name in ("trimoe", "trimoe-one-candidate")
+            makespan(options, schedule.choose(options, layer.loads, layer.resident))
+            for schedule in every_and_one
         )
         assert every <= one
         better += every < one
@@ -53,7 +58,7 @@ def test_both_bodies_start_from_the_same_layouts(system: str) -> None:
     """What a greedy schedule chooses hangs on where the experts lie, and nothing is moved here: a
     layout made from other samples of the profile is 6 % slower under `+cpu`."""
     run = Run(Workload(paper.QWEN, 256), system)
-    simulated, model = run.execute(), replace(run, body=MAKESPAN).execute()
+    simulated, model = execute(run), execute(replace(run, body=MAKESPAN))
     assert model.layer_ms == pytest.approx(simulated.layer_ms, rel=0.01)
 
 
@@ -61,9 +66,8 @@ def test_both_bodies_try_equally_expensive_experts_in_the_same_order() -> None:
     """Where the layout is wrong, the order decides where the refinement ends: by expert number, the
     makespan model was 20 % faster here."""
     run = Run(Workload(paper.QWEN, 512, "together"), "+refinement", "none")
-    simulated, model = run.execute(), replace(run, body=MAKESPAN).execute()
+    simulated, model = execute(run), execute(replace(run, body=MAKESPAN))
     assert model.layer_ms == pytest.approx(simulated.layer_ms, rel=0.02)
     least_first = Run(run.work, "trimoe-least-first", "none")
-    assert (
-        least_first.execute().layer_ms < 0.95 * Run(run.work, "trimoe", "none").execute().layer_ms
-    )
+    highest_first = Run(run.work, "trimoe", "none")
+    assert execute(least_first).layer_ms < 0.95 * execute(highest_first).layer_ms

@@ -17,6 +17,7 @@ from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.model_info.model_zoo import load_model
 from moesaic.reproductions.trimoe import paper, simulated
+from moesaic.reproductions.trimoe.bodies import execute
 from moesaic.reproductions.trimoe.fig3 import token_shares
 from moesaic.reproductions.trimoe.fig5 import busiest, tflops
 from moesaic.reproductions.trimoe.fig7 import seconds
@@ -67,7 +68,7 @@ def test_utilisation_by_operations_is_over_the_peak() -> None:
 def test_operations_of_all_devices_are_those_of_the_tokens() -> None:
     """Nothing is computed twice or left out: utilisations times peaks add up to the routing."""
     run = Run(SMALL, paper.OURS, timed=True)
-    found = run.execute()
+    found = execute(run)
     machine = load_machine(paper.MACHINE)
     assert machine.ndp is not None
     peak = {
@@ -118,9 +119,9 @@ def test_the_best_baseline_is_the_fastest() -> None:
 
 def test_moves_cost_nothing_where_there_are_none() -> None:
     steady = replace(SMALL, data="steady")
-    still = Run(steady, "monde", body=MAKESPAN).execute()
+    still = execute(Run(steady, "monde", body=MAKESPAN))
     assert still.moves[1:] == (0.0, 0.0)
-    moving = Run(replace(SMALL, data="together"), paper.OURS, body=MAKESPAN).execute()
+    moving = execute(Run(replace(SMALL, data="together"), paper.OURS, body=MAKESPAN))
     assert sum(moving.moves) > 0
     assert 0 <= moving.overhead < 0.5
 

@@ -13,8 +13,8 @@ from command import run
 from moesaic.reproductions.trimoe import Reproduction, paper, seeds
 from moesaic.reproductions.trimoe.fig3 import token_shares
 from moesaic.reproductions.trimoe.runs import Outcome, Run, Workload
-from moesaic.reproductions.trimoe.simulated import SYSTEMS, policies_of
 from moesaic.reproductions.trimoe.sources import loads_of, synthetic_choices
+from moesaic.reproductions.trimoe.systems import SYSTEMS, policies_of
 from moesaic.reproductions.trimoe.wanted import Wanted
 
 

@@ -8,8 +8,8 @@ from tri_layers import round_costs
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.policies.tri.joint import joint_layout, with_copies, with_splits
-from moesaic.policies.tri.layer import NO_DIMM, Layer, makespan, options_of
-from moesaic.policies.tri.layout import Layout, offline_layout, shuffled, spread
+from moesaic.policies.tri.layer import NO_DIMM, Layer, Places, makespan, options_of
+from moesaic.policies.tri.layout import offline_layout, spread
 from moesaic.policies.tri.migrate import (
     IN_HBM,
     MAX_MOVES,
@@ -23,17 +23,19 @@ from moesaic.policies.tri.migrate import (
     idlest,
     plan_moves,
 )
-from moesaic.policies.tri.predictor import (
+from moesaic.policies.tri.predictor import LoadPredictor
+from moesaic.policies.tri.refine import trimoe
+from moesaic.reproductions.trimoe.beyond import shuffled
+from moesaic.reproductions.trimoe.makespan_model import Window, replay
+from moesaic.reproductions.trimoe.sec55 import (
     COLD,
     HOT,
     WARM,
-    LoadPredictor,
     class_accuracy,
     classes,
     decision_accuracy,
 )
-from moesaic.policies.tri.refine import trimoe
-from moesaic.policies.tri.replay import TRI_SYSTEMS, Window, replay
+from moesaic.reproductions.trimoe.systems import SYSTEMS
 
 ALL = np.array([True, True, True])
 
@@ -72,7 +74,7 @@ def drawn_loads(seed: int, samples: int = 8, experts: int = 24) -> np.ndarray:
     return np.minimum(rng.poisson(rng.lognormal(0.5, 1.3, experts), (samples, experts)), 64)
 
 
-def check_layout(layout: Layout, dimms: int, slots: int) -> None:
+def check_layout(layout: Places, dimms: int, slots: int) -> None:
     assert layout.resident.sum() == slots
     assert ((layout.dimm >= NO_DIMM) & (layout.dimm < dimms)).all()
     assert (layout.striped | (layout.dimm != NO_DIMM)).all(), "every expert is in main memory"
@@ -91,7 +93,7 @@ def test_an_offline_layout_has_every_expert_once(seed: int) -> None:
     assert sorted(wrong.dimm) == sorted(layout.dimm)
 
 
-def mean_makespan(layout: Layout, loads: np.ndarray) -> float:
+def mean_makespan(layout: Places, loads: np.ndarray) -> float:
     costs = round_costs()
     problems = (layout.active(costs, step)[1] for step in loads)
     found = [options_of(costs, problem) for problem in problems]
@@ -189,19 +191,19 @@ def test_a_replay_adapts_its_layout_and_gains_by_it() -> None:
     costs = round_costs()
     rng = np.random.default_rng(0)
     steps = rng.poisson(2.0, (12, 2, 16))
-    bad = Layout(
+    bad = Places(
         np.zeros(16, np.bool_), np.zeros(16, np.bool_), np.zeros(16, np.int64),
         np.ones(16, np.int64),
     )  # fmt: skip
     window = Window(window_ns=200.0, link_ns=100.0)
     means = {}
-    for name in ("trimoe-refined", "trimoe"):
-        run = replay(TRI_SYSTEMS[name], costs, [bad, bad], window)
+    for name in ("+refinement", "trimoe"):
+        run = replay(SYSTEMS[name], costs, [bad, bad], window)
         found = [run.step(loads) for loads in steps]
         means[name] = np.mean([step.makespan_ns.mean() for step in found[6:]])
-        for layout in run.layouts:
+        for layout in run.places:
             check_layout(layout, costs.dimms, 0)
-    assert means["trimoe"] < 0.7 * means["trimoe-refined"]
+    assert means["trimoe"] < 0.7 * means["+refinement"]
     assert (bad.dimm == 0).all(), "a replay works on its own copies"
 
 

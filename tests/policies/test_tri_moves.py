@@ -15,14 +15,15 @@ from moesaic.policies.tri.layer import (
     NO_DIMM,
     PCIE_TIME,
     Layer,
+    Places,
     busy_times,
     layer_of,
     options_of,
 )
-from moesaic.policies.tri.layout import Layout
 from moesaic.policies.tri.migrate import IN_HBM, STRIPED, Lanes
 from moesaic.policies.tri.refine import greedy
-from moesaic.policies.tri.replay import TRI_SYSTEMS, Window, replay
+from moesaic.reproductions.trimoe.makespan_model import Window, replay
+from moesaic.reproductions.trimoe.systems import SYSTEMS
 
 
 def lanes_of(free: list[float], space: list[float], carry: bool = False) -> Lanes:
@@ -181,16 +182,16 @@ def test_a_move_that_gains_less_than_a_hundredth_is_not_made(small: float, moves
     assert migrate.plan_moves(costs, layer, predicted, near_data, lanes, rebalance, found) == moves
 
 
-def one_dimm(experts: int = 4) -> Layout:
+def one_dimm(experts: int = 4) -> Places:
     nothing = np.zeros(experts, np.bool_)
-    return Layout(nothing, nothing.copy(), np.zeros(experts, np.int64), np.ones(experts, np.int64))
+    return Places(nothing, nothing.copy(), np.zeros(experts, np.int64), np.ones(experts, np.int64))
 
 
 def test_a_move_is_effective_when_it_has_arrived() -> None:
     """One may start in the window of 100, and takes 500 over the link: until then everything is
     computed where it was."""
     window = Window(window_ns=100.0, link_ns=500.0)
-    run = replay(TRI_SYSTEMS["trimoe"], round_costs(), [one_dimm()], window,
+    run = replay(SYSTEMS["trimoe"], round_costs(), [one_dimm()], window,
                  profile=np.full((1, 4), 4.0))  # fmt: skip
     now, effective = 0.0, False
     for number in range(8):
@@ -199,7 +200,7 @@ def test_a_move_is_effective_when_it_has_arrived() -> None:
         if number == 0:
             assert found.moves.sum() == 1
         effective = now >= 500.0
-        assert (run.layouts[0].dimm != 0).any() == effective
+        assert (run.places[0].dimm != 0).any() == effective
         if effective:
             break
         now += float(found.makespan_ns[0])
@@ -212,9 +213,9 @@ def test_what_is_under_way_occupies_the_layer() -> None:
     the DIMM. Nothing where host reads and DIMMs do not disturb each other."""
     for contention, busy in (("own-share", 0.8 * 30), ("none", 0.0)):
         costs = round_costs(contention=contention)
-        run = replay(TRI_SYSTEMS["trimoe"], costs, [one_dimm()], Window(100.0, 500.0),
+        run = replay(SYSTEMS["trimoe"], costs, [one_dimm()], Window(100.0, 500.0),
                      profile=np.full((1, 4), 4.0))  # fmt: skip
-        idle = replay(TRI_SYSTEMS["trimoe"], costs, [one_dimm()], Window(100.0, 500.0))
+        idle = replay(SYSTEMS["trimoe"], costs, [one_dimm()], Window(100.0, 500.0))
         moving, still = (each.step(np.array([[4, 0, 0, 0]])) for each in (run, idle))
         assert still.moves.sum() == 0, "nothing is predicted"
         gained = moving.busy_ns[0] - still.busy_ns[0]
@@ -224,67 +225,73 @@ def test_what_is_under_way_occupies_the_layer() -> None:
 
 def test_a_copy_to_the_gpu_that_goes_on_occupies_the_link() -> None:
     """It takes 100, and the window is over after 50. Expert 2 is computed on the CPU."""
-    layout = Layout(
+    layout = Places(
         np.array([False, True, False]), np.ones(3, np.bool_), np.full(3, NO_DIMM),
         np.ones(3, np.int64),
     )  # fmt: skip
-    run = replay(TRI_SYSTEMS["trimoe-refined"], round_costs(), [layout], Window(50.0, 500.0),
+    run = replay(SYSTEMS["+refinement"], round_costs(), [layout], Window(50.0, 500.0),
                  profile=np.array([[60.0, 1.0, 4.0]]))  # fmt: skip
     found = run.step(np.array([[0, 0, 4]]))
     assert found.moves.tolist() == [1, 0, 0]
     assert found.busy_ns[0, [GPU_TIME, CPU_TIME, PCIE_TIME]].tolist() == [0, 20, 50]
-    assert run.layouts[0].resident.tolist() == [False] * 3, "one has left, one is not there yet"
+    assert run.places[0].resident.tolist() == [False] * 3, "one has left, one is not there yet"
     run.step(np.array([[0, 0, 4]]))
-    assert run.layouts[0].resident.tolist() == [True, False, False]
+    assert run.places[0].resident.tolist() == [True, False, False]
 
 
 def test_what_arrives_with_the_end_of_the_window_is_there() -> None:
-    run = replay(TRI_SYSTEMS["trimoe"], round_costs(), [one_dimm()], Window(500.0, 500.0),
+    run = replay(SYSTEMS["trimoe"], round_costs(), [one_dimm()], Window(500.0, 500.0),
                  profile=np.full((1, 4), 4.0))  # fmt: skip
     run.step(np.full((1, 4), 4))
-    assert (run.layouts[0].dimm != 0).sum() == 1
+    assert (run.places[0].dimm != 0).sum() == 1
 
 
-@pytest.mark.parametrize("name", list(TRI_SYSTEMS))
+@pytest.mark.parametrize("name", list(SYSTEMS))
 def test_systems_divide_a_layer_as_they_say(name: str) -> None:
     costs = round_costs()
     layer = drawn_layer(np.random.default_rng(7), costs, 24)
-    loads, resident, system = layer.loads, layer.resident, TRI_SYSTEMS[name]
-    options = options_of(costs, layer, system.devices)
+    loads, resident = layer.loads, layer.resident
+    run = replay(SYSTEMS[name], costs, [one_dimm(24)], Window(50.0, 500.0))
+    options = options_of(costs, layer, run.layout.devices)
     expected = {
         "klotski": lambda: baselines.klotski(options),
         "enhanced-ktransformers": lambda: baselines.enhanced_ktransformers(
             options, loads, resident
         ),
         "monde": lambda: baselines.monde(options, loads, resident),
-        "trimoe-greedy": lambda: greedy(options),
-        "trimoe-refined": lambda: refine.trimoe(options, refine.REFINE),
+        "+cpu": lambda: greedy(options),
+        "+refinement": lambda: refine.trimoe(options, refine.REFINE),
         "trimoe": lambda: refine.trimoe(options, refine.REFINE),
         "trimoe-one-candidate": lambda: refine.trimoe(options, refine.REFINE, 1),
         "trimoe-least-first": lambda: refine.trimoe_from_the_end(options, refine.REFINE),
         "tri-balanced": lambda: fast.balanced(options, fast.ROUNDS, fast.KICKS)[0],
     }
-    schedule = name.removesuffix("-smooth")
-    assert system.choose(options, loads, resident).tolist() == expected[schedule]().tolist()
+    schedule = name.removesuffix("-smooth").removesuffix("-localized")
+    assert run.schedule.choose(options, loads, resident).tolist() == expected[schedule]().tolist()
     devices = {"klotski": [1, 0, 0], "enhanced-ktransformers": [1, 1, 0], "monde": [1, 0, 1]}
-    assert system.devices.tolist() == [bool(d) for d in devices.get(name, [1, 1, 1])]
+    uses = [bool(d) for d in devices.get(schedule, [1, 1, 1])]
+    assert run.layout.devices.tolist() == run.schedule.devices.tolist() == uses
 
 
 def test_systems_move_only_what_they_move() -> None:
-    for name, kinds in (("trimoe-refined", [True, False, False]), ("tri-balanced", [True] * 3)):
-        assert TRI_SYSTEMS[name].kinds.tolist() == kinds
+    """Everything lies in one DIMM, nothing in GPU memory: a layout that relays or rebalances moves
+    experts apart, one that only prefetches has no victim."""
+    for name, moves in (("+refinement", False), ("monde", False), ("tri-balanced", True)):
+        run = replay(SYSTEMS[name], round_costs(), [one_dimm()], Window(100.0, 500.0),
+                     profile=np.full((1, 4), 4.0))  # fmt: skip
+        assert (run.step(np.full((1, 4), 4)).moves.sum() > 0) == moves, name
 
 
 def test_a_copy_that_goes_on_reads_host_memory_as_well() -> None:
     """Half of it is left: half of a striped read on every channel and DIMM, and for the CPU, which
     waits meanwhile."""
     costs = round_costs(shared=True)
-    nothing = Layout(
+    nothing = Places(
         np.zeros(1, np.bool_), np.ones(1, np.bool_), np.full(1, NO_DIMM), np.ones(1, np.int64)
     )
-    run = replay(TRI_SYSTEMS["trimoe-refined"], costs, [nothing], Window(50.0, 500.0))
+    run = replay(SYSTEMS["+refinement"], costs, [nothing], Window(50.0, 500.0))
     run._lanes.free_ns[0] = 0.5 * costs.pcie_ns
-    base = run._base()
+    base = run._moving_ns()
     assert (base[PCIE_TIME], base[CPU_TIME]) == (50.0, 10.0)
     assert base[FIRST_DIMM : FIRST_DIMM + 4].tolist() == [5.0] * 4
     assert base[FIRST_DIMM + 4 :].tolist() == [10.0] * 2

@@ -19,11 +19,13 @@ from moesaic.policies.tri.layer import (
     PCIE_TIME,
     Layer,
     Options,
+    Places,
     num_resources,
     options_of,
 )
-from moesaic.policies.tri.layout import Layout, _cut, expected_times, offline_layout
-from moesaic.policies.tri.predictor import LoadPredictor, class_accuracy
+from moesaic.policies.tri.layout import _cut, expected_times, offline_layout
+from moesaic.policies.tri.predictor import LoadPredictor
+from moesaic.reproductions.trimoe.sec55 import class_accuracy
 
 
 def test_machines_at_the_limits_are_possible() -> None:
@@ -149,7 +151,7 @@ def test_what_is_in_gpu_memory_may_be_stated() -> None:
 
 
 def test_a_layouts_problem_has_the_experts_in_use() -> None:
-    layout = Layout(
+    layout = Places(
         np.array([True, False, False]), np.array([True, True, False]), np.array([-1, -1, 2]),
         np.array([1, 1, 2]),
     )  # fmt: skip

@@ -18,8 +18,8 @@ from moesaic.policies.costs import Costs
 from moesaic.policies.layout.base import Ints, Profile
 from moesaic.policies.layout.offline import Offline
 from moesaic.policies.tri.class_moves import MARGIN, SKEW, Classes, plan_class_moves
-from moesaic.policies.tri.costs import TriCosts
-from moesaic.policies.tri.layer import Bools, Layer, num_resources
+from moesaic.policies.tri.costs import Floats, TriCosts
+from moesaic.policies.tri.layer import Bools, Layer, Places, num_resources
 from moesaic.policies.tri.machine import DimmIndices, believed_costs, places_of
 from moesaic.policies.tri.migrate import IN_HBM, MAX_MOVES, MOVE_WORDS, Lanes, plan_moves
 from moesaic.policies.tri.predictor import LoadPredictor
@@ -59,10 +59,16 @@ class TriMoeLayout(Offline):
         self.window_ns = 0.0
 
     def initial(self, profile: Profile, resident: Bools) -> Ints:
-        self.predictor.start(profile.loads.mean(axis=0))
         found = super().initial(profile, resident)
-        self._sizes = resident.sum(axis=1), ((found == IN_DRAM) & ~resident).sum(axis=1)
+        self.start(resident, found == IN_DRAM, profile.loads.mean(axis=0))
         return found
+
+    def start(self, resident: Bools, striped: Bools, loads: Floats | None = None) -> None:
+        """As many experts of a layer are hot as are in GPU memory now, [layers, experts], and warm
+        as are striped besides; `loads` are mean ones that are known."""
+        self._sizes = resident.sum(axis=1), (striped & ~resident).sum(axis=1)
+        if loads is not None:
+            self.predictor.start(loads)
 
     def observe(self, layer: int, loads: Ints) -> None:
         self.predictor.observe(layer, loads)
@@ -81,12 +87,7 @@ class TriMoeLayout(Offline):
         if self._known is None or self._known[0] is not belief:
             self._known = belief, _Machine.of(belief)
         machine, number = self._known[1], (layer + 1) % self.layers
-        tri, dimms = machine.costs, machine.dimms
-        predicted = self.predictor.loads[number].astype(np.float64)
-        still = _still(view, number, self.experts)
-        if self._rule == SMOOTH_MAKESPAN:
-            predicted[still] = 0.0
-        loads = np.clip(np.ceil(predicted), 1, tri.tokens).astype(np.int64)
+        dimms = machine.dimms
         places = places_of(view, dimms, number)
         sources = np.full(self.experts, IN_DRAM)
         if dimms.count:
@@ -94,20 +95,29 @@ class TriMoeLayout(Offline):
         if dimms.splits:
             split = (places.span > 1) & ~places.striped
             sources[split] = np.array(dimms.splits)[places.dimm[split] // dimms.span]
-        base = np.zeros(num_resources(tri))
-        problem = Layer(loads, places.resident, places.striped, places.dimm, places.span, base)
-        moves = np.zeros((MAX_MOVES, MOVE_WORDS), dtype=np.int64)
-        lanes = machine.lanes(view, self.window_ns)
-        if self._rule == SMOOTH_MAKESPAN:
-            count = plan_moves(tri, problem, predicted, self.devices, lanes, self._kinds, moves)
-        else:
-            rule = self._classes(number, problem)
-            count = plan_class_moves(
-                tri, problem, predicted, still, lanes, self._kinds, rule, moves
-            )
-        found = [_move(number, move, sources, dimms) for move in moves[:count].tolist()]
+        still, lanes = _still(view, number, self.experts), machine.lanes(view, self.window_ns)
+        moves = self.plan(number, machine.costs, places, still, lanes)
+        found = [_move(number, move, sources, dimms) for move in moves.tolist()]
         route = view.topology.route
         return tuple(m for m in found if route(m.source, m.destination) is not None)
+
+    def plan(self, layer: int, costs: TriCosts, places: Places, still: Bools, lanes: Lanes) -> Ints:
+        """Moves of a layer's experts, best first, [moves, MOVE_WORDS]; what is `still` stays out of
+        them. `places` becomes where they will lie, `lanes` what is left of them."""
+        predicted = self.predictor.loads[layer].astype(np.float64)
+        if self._rule == SMOOTH_MAKESPAN:
+            predicted[still] = 0.0
+        loads = np.clip(np.ceil(predicted), 1, costs.tokens).astype(np.int64)
+        problem = Layer(loads, *places, np.zeros(num_resources(costs)))
+        moves = np.zeros((MAX_MOVES, MOVE_WORDS), dtype=np.int64)
+        if self._rule == SMOOTH_MAKESPAN:
+            count = plan_moves(costs, problem, predicted, self.devices, lanes, self._kinds, moves)
+        else:
+            rule = self._classes(layer, problem)
+            count = plan_class_moves(
+                costs, problem, predicted, still, lanes, self._kinds, rule, moves
+            )
+        return moves[:count]
 
     def _classes(self, layer: int, problem: Layer) -> Classes:
         if self._sizes is None:  # no profile: as things lie now

@@ -19,12 +19,13 @@ from moesaic.policies.tri.layer import (
     Ints,
     Layer,
     Options,
+    Places,
     busy_times,
     fill_expert,
     fill_options,
     num_resources,
 )
-from moesaic.policies.tri.layout import Layout, offline_layout
+from moesaic.policies.tri.layout import offline_layout
 from moesaic.policies.tri.migrate import IN_HBM, place, smooth_peak
 
 SAMPLES = 16
@@ -147,7 +148,7 @@ def improve(
     return True
 
 
-def joint_layout(costs: TriCosts, loads: Ints, slots: int, devices: Bools = ALL_DEVICES) -> Layout:
+def joint_layout(costs: TriCosts, loads: Ints, slots: int, devices: Bools = ALL_DEVICES) -> Places:
     """`loads[samples, experts]` of one layer in a trace."""
     return improved_layout(costs, loads, offline_layout(costs, loads, slots, devices), devices)
 
@@ -155,10 +156,10 @@ def joint_layout(costs: TriCosts, loads: Ints, slots: int, devices: Bools = ALL_
 def improved_layout(
     costs: TriCosts,
     loads: Ints,
-    start: Layout,
+    start: Places,
     devices: Bools = ALL_DEVICES,
     exchange: bool = True,
-) -> Layout:
+) -> Places:
     """`SAMPLES` of the loads are used; `exchange`: also what is in GPU memory may change."""
     picked = np.linspace(0, len(loads) - 1, min(SAMPLES, len(loads))).astype(np.int64)
     sample = np.ascontiguousarray(loads[picked], dtype=np.int64)
@@ -183,7 +184,7 @@ def improved_layout(
     return found
 
 
-def with_copies(layout: Layout, loads: Ints, copies: int) -> Layout:
+def with_copies(layout: Places, loads: Ints, copies: int) -> Places:
     """Also stripe the `copies` most used localized experts, so that the CPU can take them at full
     bandwidth when their DIMM is busy; they need their memory twice."""
     changed = layout.copy()
@@ -193,7 +194,7 @@ def with_copies(layout: Layout, loads: Ints, copies: int) -> Layout:
     return changed
 
 
-def with_splits(layout: Layout, loads: Ints, splits: int, span: int, dimms: int) -> Layout:
+def with_splits(layout: Places, loads: Ints, splits: int, span: int, dimms: int) -> Places:
     """Divide the `splits` most used localized experts over `span` neighbouring DIMMs each."""
     changed = layout.copy()
     local = np.flatnonzero((layout.dimm != NO_DIMM) & ~layout.resident)

@@ -47,6 +47,29 @@ class Layer(NamedTuple):
     base: Floats
 
 
+class Places(NamedTuple):
+    """Where every expert of a layer lies, [experts] each; as in `Layer`."""
+
+    resident: Bools
+    striped: Bools
+    dimm: Ints
+    span: Ints
+
+    def active(
+        self, costs: TriCosts, loads: Ints, base: Floats | None = None
+    ) -> tuple[Ints, Layer]:
+        """The numbers of the experts in use, and their problem."""
+        used = np.flatnonzero(loads)
+        busy = np.zeros(num_resources(costs)) if base is None else base
+        return used, Layer(
+            loads[used].astype(np.int64), self.resident[used], self.striped[used],
+            self.dimm[used], self.span[used], busy,
+        )  # fmt: skip
+
+    def copy(self) -> Places:
+        return Places(self.resident.copy(), self.striped.copy(), self.dimm.copy(), self.span.copy())
+
+
 class Options(NamedTuple):
     use: Floats  # [n, OPTIONS, resources]
     time: Floats  # [n, OPTIONS] on the serving device itself; infinite: not possible

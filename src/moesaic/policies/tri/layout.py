@@ -6,36 +6,11 @@ Where to cut is decided by the expected makespan of the cut."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from moesaic.policies.compiled import compiled
 from moesaic.policies.tri.costs import ON_CPU, ON_GPU, ON_NDP, OPTIONS, Floats, TriCosts
-from moesaic.policies.tri.layer import ALL_DEVICES, NO_DIMM, Bools, Ints, Layer, num_resources
-
-
-class Layout(NamedTuple):
-    """One layer's, of every expert; as in `Layer`."""
-
-    resident: Bools
-    striped: Bools
-    dimm: Ints
-    span: Ints
-
-    def active(
-        self, costs: TriCosts, loads: Ints, base: Floats | None = None
-    ) -> tuple[Ints, Layer]:
-        """The numbers of the experts in use, and their problem."""
-        used = np.flatnonzero(loads)
-        busy = np.zeros(num_resources(costs)) if base is None else base
-        return used, Layer(
-            loads[used].astype(np.int64), self.resident[used], self.striped[used],
-            self.dimm[used], self.span[used], busy,
-        )  # fmt: skip
-
-    def copy(self) -> Layout:
-        return Layout(self.resident.copy(), self.striped.copy(), self.dimm.copy(), self.span.copy())
+from moesaic.policies.tri.layer import ALL_DEVICES, NO_DIMM, Bools, Ints, Places
 
 
 @compiled
@@ -61,7 +36,7 @@ def offline_layout(
     slots: int | Bools,
     devices: Bools = ALL_DEVICES,
     localized: bool = False,
-) -> Layout:
+) -> Places:
     """`loads[samples, experts]` of one layer in a trace. `slots`: how many experts GPU memory has
     for this layer, or which. `localized`: nothing is striped, as in a system without the idea of
     two layouts."""
@@ -84,7 +59,7 @@ def offline_layout(
         dimm[local] = spread(mean[ON_NDP, local], costs.units)
         if localized:
             dimm[resident] = np.arange(resident.sum()) % costs.units
-    return Layout(resident, dimm == NO_DIMM, dimm, np.ones(experts, dtype=np.int64))
+    return Places(resident, dimm == NO_DIMM, dimm, np.ones(experts, dtype=np.int64))
 
 
 def _cut(
@@ -116,14 +91,3 @@ def spread(weights: Floats, dimms: int) -> Ints:
         where[i] = np.argmin(total)
         total[where[i]] += weights[i]
     return where
-
-
-def shuffled(layout: Layout, share: float, seed: int) -> Layout:
-    """The same with this share of the experts in each other's places: a layout that is wrong."""
-    rng = np.random.default_rng(seed)
-    wrong = rng.permutation(len(layout.dimm))[: round(share * len(layout.dimm))]
-    other = rng.permutation(wrong)
-    changed = layout.copy()
-    for array, kept in zip(changed, layout, strict=True):
-        array[wrong] = kept[other]
-    return changed

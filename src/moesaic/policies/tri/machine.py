@@ -15,7 +15,7 @@ from moesaic.core.view import View
 from moesaic.policies.belief import Belief
 from moesaic.policies.costs import Costs
 from moesaic.policies.tri.costs import OWN_SHARE, Floats, TriCosts, tri_costs
-from moesaic.policies.tri.layer import NO_DIMM, Bools, Ints
+from moesaic.policies.tri.layer import NO_DIMM, Places
 
 _CLEARLY = 1.1
 _PROBE = 1  # tokens with which an expert's cost is its weights'
@@ -156,19 +156,8 @@ def _channel_ns(striped: float, localized: float, channels: int) -> float:
     return needed if striped > _CLEARLY * needed else striped
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where one layer's experts lie, [experts] each; `dimm` and `span` as in `Layer`."""
-
-    resident: Bools
-    striped: Bools
-    dimm: Ints
-    span: Ints
-
-
 def places_of(view: View, dimms: DimmIndices, layer: int) -> Places:
-    """In main memory (one piece counts as striped), and in which DIMM whole or split from which
-    on."""
+    """A layer's, as a body sees it: one piece of main memory counts as striped."""
     located = view.located[:, layer]
     whole = located[list(dimms.placements)] if dimms.count else located[:0]
     dimm = np.full(located.shape[1], NO_DIMM, dtype=np.int64)

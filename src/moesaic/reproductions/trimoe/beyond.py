@@ -12,8 +12,8 @@ from moesaic.policies.tri.costs import TriCosts
 from moesaic.policies.tri.exact import free_layout_bound
 from moesaic.policies.tri.fast import KICKS, ROUNDS, balanced
 from moesaic.policies.tri.joint import joint_layout, with_copies, with_splits
-from moesaic.policies.tri.layer import makespan, options_of
-from moesaic.policies.tri.layout import Layout, offline_layout, shuffled
+from moesaic.policies.tri.layer import Places, makespan, options_of
+from moesaic.policies.tri.layout import offline_layout
 from moesaic.policies.tri.refine import REFINE, trimoe
 from moesaic.reproductions.trimoe import paper
 from moesaic.reproductions.trimoe.replayed import costs_of
@@ -72,7 +72,7 @@ class Layouts:
         return {key: float(np.mean(values)) / 1e6 for key, values in found.items()}
 
 
-def variants(costs: TriCosts, loads: Ints, experts: int) -> dict[str, Layout]:
+def variants(costs: TriCosts, loads: Ints, experts: int) -> dict[str, Places]:
     slots = round(CACHE_RATIO * experts)
     joint = joint_layout(costs, loads, slots)
     return {
@@ -85,7 +85,18 @@ def variants(costs: TriCosts, loads: Ints, experts: int) -> dict[str, Layout]:
     }
 
 
-def _scheduled(costs: TriCosts, layout: Layout, loads: Ints) -> dict[str, float]:
+def shuffled(layout: Places, share: float, seed: int) -> Places:
+    """The same with this share of the experts in each other's places: a layout that is wrong."""
+    rng = np.random.default_rng(seed)
+    wrong = rng.permutation(len(layout.dimm))[: round(share * len(layout.dimm))]
+    other = rng.permutation(wrong)
+    changed = layout.copy()
+    for array, kept in zip(changed, layout, strict=True):
+        array[wrong] = kept[other]
+    return changed
+
+
+def _scheduled(costs: TriCosts, layout: Places, loads: Ints) -> dict[str, float]:
     options = options_of(costs, layout.active(costs, loads)[1])
     return {
         "trimoe": makespan(options, trimoe(options, REFINE)),

@@ -10,8 +10,8 @@ from statistics import fmean
 
 from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
-from moesaic.reproductions.trimoe.replayed import GREEDY
 from moesaic.reproductions.trimoe.runs import MAKESPAN, SIMULATOR, Run, Workload
+from moesaic.reproductions.trimoe.systems import GREEDY
 from moesaic.reproductions.trimoe.wanted import Done, Wanted, again, outcome
 
 BATCH = 512

@@ -6,8 +6,6 @@ wait for each other, and in what a move delays."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-
 import numpy as np
 
 from moesaic.core.offloading import CPU, GPU, PCIE
@@ -18,62 +16,40 @@ from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.machines.sim.planning_cost import PlanningCost
 from moesaic.policies.belief import warm_up
-from moesaic.policies.tri.baselines import GPU_NDP
 from moesaic.policies.tri.costs import Floats, TriCosts
 from moesaic.policies.tri.layer import (
     CPU_TIME,
     FIRST_DIMM,
     GPU_TIME,
     PCIE_TIME,
-    Bools,
-    Options,
+    Places,
     num_resources,
 )
-from moesaic.policies.tri.layout import Layout
 from moesaic.policies.tri.machine import DimmIndices, believed_costs, places_of
-from moesaic.policies.tri.predictor import LoadPredictor
-from moesaic.policies.tri.refine import greedy
-from moesaic.policies.tri.replay import Chooses, Replay, TriSystem, Window, load_tri_system
-from moesaic.reproductions.trimoe.paper import LOCALIZED
+from moesaic.reproductions.trimoe.makespan_model import Window, replay
 from moesaic.reproductions.trimoe.runs import CONTEXT, WARMUP, Outcome, Run, routed
 from moesaic.reproductions.trimoe.simulated import machine_of, settings_of
 from moesaic.reproductions.trimoe.sources import Ints, loads_of
-
-NAMES = {"+cpu": "trimoe-greedy", "+refinement": "trimoe-refined", LOCALIZED: "monde"}
-GREEDY = "gpu-ndp-greedy"  # every expert on the cheaper of GPU and its unit, nothing balanced
-
-
-@dataclass(slots=True)
-class Measured(Replay):
-    """Also keeps what moves under way occupied of every layer, beside what each layer takes of the
-    devices whatever it computes."""
-
-    bases: list[Floats] = field(default_factory=list)
-    fixed: Floats = field(default_factory=lambda: np.zeros(0))
-
-    def _base(self) -> Floats:
-        base = Replay._base(self)
-        self.bases.append(base)
-        return base + self.fixed if len(self.fixed) else base
+from moesaic.reproductions.trimoe.systems import policies_of
 
 
 def replayed(run: Run) -> Outcome:
     profile, played = routed(run.work)
     experts = profile.shape[2]
-    system = system_of(run.system)
     costs, window = costs_of(run)
-    replay = started(run, system, costs, window, profile)
-    replay.fixed = fixed_of(run, costs)
+    replayed = replay(
+        policies_of(run), costs, places_of_layers(run, profile), window, profile.mean(axis=0),
+        fixed_ns=fixed_of(run, costs), highest_first=True,
+    )  # fmt: skip
     makespans, busy, moves, free = [], [], np.zeros(3), []
     for number, choices in enumerate(played):
-        replay.bases.clear()
-        step = replay.step(loads_of(choices, experts))
+        step = replayed.step(loads_of(choices, experts))
         if number < WARMUP:
             continue
         makespans.append(step.makespan_ns)
         busy.append(step.busy_ns)
         moves += step.moves
-        free.append((step.busy_ns - np.stack(replay.bases)).max(axis=1))
+        free.append((step.busy_ns - step.moving_ns).max(axis=1))
     took = np.stack(makespans)
     return Outcome(
         layer_ms=float(took.mean()) / 1e6,
@@ -83,27 +59,6 @@ def replayed(run: Run) -> Outcome:
         overhead=1.0 - float(np.sum(free) / took.sum()),
         spread=tuple((took.mean(axis=1) / 1e6).tolist()),
     )
-
-
-def system_of(name: str) -> TriSystem:
-    if name == GREEDY:
-        return TriSystem(GPU_NDP, lambda options, loads, resident: greedy(options))
-    system = load_tri_system(NAMES.get(name, name))
-    return replace(system, choose=by_load(system.choose))
-
-
-def by_load(choose: Chooses) -> Chooses:
-    """A schedule that meets its experts as in the brain, highest load first: which of several
-    equally expensive ones the refinement tries first decides where it ends."""
-
-    def chosen(options: Options, loads: Ints, resident: Bools) -> Ints:
-        order = np.argsort(-loads, kind="stable")
-        found = Options(options.use[order], options.time[order], options.base)
-        choice = np.empty_like(order)
-        choice[order] = choose(found, loads[order], resident[order])
-        return choice
-
-    return chosen
 
 
 def costs_of(run: Run) -> tuple[TriCosts, Window]:
@@ -132,23 +87,12 @@ def fixed_of(run: Run, costs: TriCosts) -> Floats:
     return fixed
 
 
-def started(
-    run: Run, system: TriSystem, costs: TriCosts, window: Window, profile: Ints
-) -> Measured:
-    layouts = layouts_of(run, profile)
-    predictor = LoadPredictor(len(layouts), profile.shape[2])
-    predictor.start(profile.mean(axis=0))
-    return Measured(system, costs, layouts, window, predictor)
-
-
-def layouts_of(run: Run, profile: Ints) -> list[Layout]:
+def places_of_layers(run: Run, profile: Ints) -> list[Places]:
     """Where experts lie in the simulated machine before its first step."""
-    like = replace(run, system="monde") if run.system == GREEDY else run
     counts = profile.sum(axis=0)
-    machine, _ = assemble(settings_of(like), counts, (), Timeline(enabled=False))
+    machine, _ = assemble(settings_of(run), counts, (), Timeline(enabled=False))
     dimms = DimmIndices.of(machine.topology)
-    places = [places_of(machine.view(layer), dimms, layer) for layer in range(len(counts))]
-    return [Layout(each.resident, each.striped, each.dimm, each.span) for each in places]
+    return [places_of(machine.view(layer), dimms, layer) for layer in range(len(counts))]
 
 
 def _busy(costs: TriCosts, busy: Floats, took: Floats) -> dict[str, float]:

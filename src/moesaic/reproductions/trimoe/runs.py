@@ -61,9 +61,9 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A system on a machine. `rule` is the contention rule; `shared`, whether CPU and PCIe share
-    the memory channels; `changes` are numbers of the machine that differ from its description, and
-    `gpu_memory_gb` is the GPU's memory (None: the description's)."""
+    """A system on a machine, which `bodies.execute` runs. `rule` is the contention rule; `shared`,
+    whether CPU and PCIe share the memory channels; `changes` are numbers of the machine that differ
+    from its description, and `gpu_memory_gb` is the GPU's memory (None: the description's)."""
 
     work: Workload
     system: str
@@ -81,19 +81,6 @@ class Run:
     @property
     def group(self) -> object:
         return self.work
-
-    def execute(self) -> Outcome:
-        if self.body == MAKESPAN:
-            from moesaic.reproductions.trimoe.replayed import replayed
-
-            return replayed(self)
-        if self.body == PLANS:
-            from moesaic.reproductions.trimoe.planned import planned
-
-            return planned(self)
-        from moesaic.reproductions.trimoe.simulated import simulated
-
-        return simulated(self)
 
     @property
     def words(self) -> str:

@@ -1,4 +1,7 @@
-"""A run on the simulated machine: the brain decides, devices, links and DIMMs take their time."""
+"""A run on the simulated machine: the brain decides, devices, links and DIMMs take their time.
+
+`planned` is what the plans of such a run are expected to take: the makespan of each by equations 5
+to 7, under the costs that the schedule believes."""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ from collections import Counter
 from dataclasses import replace
 from functools import lru_cache
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
+from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.report import StepReport, Timeline
 from moesaic.core.step import Step
+from moesaic.core.view import View
 from moesaic.hardware.machine_reader import load_machine
 from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.hardware.what_if import changed
@@ -19,28 +25,13 @@ from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import assemble
 from moesaic.machines.sim import SimMachine
 from moesaic.model_info.model_zoo import load_model
-from moesaic.policies.policy_set import PolicySet
+from moesaic.policies.brain import Brain
 from moesaic.reproductions.trimoe.runs import CONTEXT, WARMUP, Outcome, Run, routed
 from moesaic.reproductions.trimoe.sources import PROFILE_STEPS, Ints
+from moesaic.reproductions.trimoe.systems import policies_of
 from moesaic.workloads.step_routing import StepRouting
 
 NDP = "ndp"
-PREFETCHING = "trimoe:relayout=false,rebalance=false"
-# name -> schedule, its parameters, layout. `gpu-ndp` to `+refinement` are the steps of Fig. 8.
-SYSTEMS = {
-    "klotski": ("klotski", "", f"{PREFETCHING},devices=gpu"),
-    "enhanced-ktransformers": ("enhanced-ktransformers", "", f"{PREFETCHING},devices=gpu-cpu"),
-    "monde": ("monde", "", f"{PREFETCHING},devices=gpu-ndp"),
-    "+cpu": ("trimoe", "refine=0,", PREFETCHING),
-    "+refinement": ("trimoe", "", PREFETCHING),
-    "monde-localized": ("monde", "", f"{PREFETCHING},devices=gpu-ndp,offline=localized"),
-    "trimoe": ("trimoe", "", "trimoe"),
-    "trimoe-one-candidate": ("trimoe", "candidates=1,", "trimoe"),
-    "trimoe-least-first": ("trimoe", "least_first=true,", "trimoe"),
-    "trimoe-smooth": ("trimoe", "", "trimoe:rule=smooth-makespan"),
-    "tri-balanced": ("tri-balanced", "", "trimoe:offline=joint,margin=0.25"),
-    "tri-balanced-smooth": ("tri-balanced", "", "trimoe:offline=joint,rule=smooth-makespan"),
-}
 
 
 def machine_of(run: Run) -> MachineSpec:
@@ -56,21 +47,6 @@ def machine_of(run: Run) -> MachineSpec:
 @lru_cache(maxsize=64)
 def _described(machine: str, changes: tuple[tuple[str, float | str], ...]) -> MachineSpec:
     return changed(load_machine(machine), dict(changes))
-
-
-def policies_of(run: Run) -> PolicySet:
-    """The system's, knowing the rules of the machine."""
-    schedule, parameters, layout = SYSTEMS[run.system]
-    known = f"contention={run.rule},shared={str(run.shared).lower()}"
-    if run.pipelined is not None and run.system != "klotski":
-        known += f",pipelined={str(run.pipelined).lower()}"
-    return PolicySet.of(
-        schedule=f"{schedule}:{parameters}{known}",
-        prefill_schedule="gpu-only",
-        cache="pinned",
-        prefetch="none",
-        layout=layout,
-    )
 
 
 def settings_of(run: Run) -> Settings:
@@ -120,6 +96,33 @@ def simulated(run: Run) -> Outcome:
         flops=_flops(machine, done, float(took.sum())),
         spread=tuple((took.mean(axis=1) / 1e6).tolist()),
     )
+
+
+class NotingBrain:
+    """A brain whose plans' expected times are kept."""
+
+    def __init__(self, brain: Brain) -> None:
+        self._brain = brain
+        self.believed_ns: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._brain, name)
+
+    def decide(self, routing: Any, view: View) -> LayerPlan:
+        plan = self._brain.decide(routing, view)
+        self.believed_ns.append(plan.believed_ns)
+        return plan
+
+
+def planned(run: Run) -> Outcome:
+    profile, played = routed(run.work)
+    machine, brain = assemble(settings_of(run), profile.sum(axis=0), (), Timeline(enabled=False))
+    noting: Any = NotingBrain(brain)
+    for number, choices in enumerate(played):
+        if number == WARMUP:
+            noting.believed_ns.clear()
+        machine.step(step_of(choices), noting)
+    return Outcome(layer_ms=float(np.mean(noting.believed_ns)) / 1e6, window_ms=0.0)
 
 
 def _gaps(report: StepReport) -> list[int]:

@@ -29,6 +29,8 @@ from moesaic.reproductions.trimoe import (
     spread,
     table3,
 )
+from moesaic.reproductions.trimoe.bodies import execute
+from moesaic.reproductions.trimoe.runs import Run
 from moesaic.reproductions.trimoe.wanted import Wanted
 
 PARTS = (
@@ -85,7 +87,7 @@ def _computed(
     if jobs <= 1 or len(groups) <= 1:
         for group in groups.values():
             for item in group:
-                yield item, item.execute()
+                yield item, _executed(item)
                 advance(1)
         return
     largest_first = sorted(groups.values(), key=len, reverse=True)
@@ -96,4 +98,8 @@ def _computed(
 
 
 def _group(items: list[Any]) -> list[tuple[Any, Any]]:
-    return [(item, item.execute()) for item in items]
+    return [(item, _executed(item)) for item in items]
+
+
+def _executed(item: Any) -> Any:
+    return execute(item) if isinstance(item, Run) else item.execute()

@@ -14,8 +14,8 @@ from moesaic.reproductions.trimoe.runs import Outcome, Run
 
 
 class Item(Protocol):
-    """Something to compute, in any process; equal ones are computed once. Items of the same
-    `group` share routing and are computed one after another in one process."""
+    """Something to compute, in any process, as a `Run` is; equal ones are computed once. Items of
+    the same `group` share routing and are computed one after another in one process."""
 
     @property
     def group(self) -> object: ...
