@@ -22,6 +22,7 @@ from moesaic.kernels.instruction_sets import REFERENCE, choose
 from moesaic.model_info.expert_block import ROWS, STRIPS
 from moesaic.model_info.packed.header import (
     DATA_START,
+    DENSE,
     EXPERTS,
     MAGIC,
     VERSION,
@@ -29,7 +30,6 @@ from moesaic.model_info.packed.header import (
     encoded,
     read_header,
 )
-from moesaic.models.dense_file import DENSE
 from moesaic.models.open_model import open_model
 from moesaic.models.packed_experts import PackedExperts
 from packed_models import packed

@@ -22,8 +22,7 @@ from moesaic.core.errors import BadCheckpoint, ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.packing import plan_packing
 from moesaic.lab.bench.bench_model import from_folder, load_bench_model
-from moesaic.model_info.packed.header import EXPERTS, read_header
-from moesaic.models.dense_file import DENSE
+from moesaic.model_info.packed.header import DENSE, EXPERTS, read_header
 from moesaic.models.open_model import open_model
 from packed_models import packed
 from quantized_models import FORMS

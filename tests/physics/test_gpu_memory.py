@@ -12,7 +12,7 @@ from made_up import small_machine, small_model
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.hardware.machine_reader import load_machine
 from moesaic.hardware.what_if import changed
-from moesaic.lab.simulate.gpu_memory import Need, largest_ratio
+from moesaic.lab.simulate.gpu_memory import largest_ratio
 from moesaic.lab.simulate.settings import Settings
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.systems import load_system
@@ -39,7 +39,7 @@ def test_the_headline_of_trimoe_does_not_fit_its_gpu(batch: int, needs: float) -
     256 sequences of 512 tokens."""
     with pytest.raises(ImpossibleSetting, match=f"needs {needs:g} GB of GPU memory"):
         settings(batch=batch)
-    need = Need.of(settings(batch=batch, memory=256.0))
+    need = settings(batch=batch, memory=256.0).need
     assert need.kv_bytes == batch * 512 * 94 * 2 * 4 * 128 * 2
     parts = need.parts()
     assert parts["1034 experts (bf16)"] == 1034 * QWEN.expert_bytes("bf16")
@@ -78,7 +78,8 @@ def test_what_never_fits_is_not_advised() -> None:
     with pytest.raises(ImpossibleSetting) as refused:
         settings(batch=768)
     assert "cache ratio of at most" not in str(refused.value)
-    assert largest_ratio(settings(batch=768, memory=256.0), 80.0) is None
+    roomy = settings(batch=768, memory=256.0)
+    assert largest_ratio(roomy.need, roomy.policies, 80.0) is None
 
 
 def test_keys_and_values_need_main_memory_where_they_are_there() -> None:

@@ -30,9 +30,10 @@ from moesaic.engine.packing_target import packing_target
 from moesaic.kernels.base import ALIGNMENT, ExpertKernel, ExpertWeights
 from moesaic.kernels.instruction_sets import REFERENCE
 from moesaic.model_info.model_files import SMALL_FILES
-from moesaic.model_info.packed.header import DATA_START, EXPERTS, PackedHeader, encoded
-from moesaic.models.dense_file import DENSE, contents_digest, dense_shapes, write_dense
+from moesaic.model_info.packed.header import DATA_START, DENSE, EXPERTS, PackedHeader, encoded
+from moesaic.models.dense_file import dense_shapes, write_dense
 from moesaic.models.open_model import OpenModel, readable_experts
+from moesaic.models.safetensors_header import contents_digest
 from moesaic.models.source_files import fingerprint, write_config
 from moesaic.models.unread_tensors import check_tied_head
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from moesaic.core.offloading import DRAM
 from moesaic.core.topology import SPLIT, Topology
@@ -18,17 +18,16 @@ from moesaic.hardware.dimms import (
     NdpDevice,
     NdpSpec,
 )
+from moesaic.hardware.machine_description import MachineDescription
 from moesaic.hardware.machine_topology import BadReference
 from moesaic.hardware.parts import MemorySpec, PlacementSpec, RouteSpec
 
-if TYPE_CHECKING:
-    from moesaic.hardware.machine_spec import MachineSpec
-
+M = TypeVar("M", bound=MachineDescription)
 NDP, DIMM_LINK = "ndp", "dimm-link"
 MAX_DIMMS = 64  # a link between any two: 4,032 of them
 
 
-def expanded(spec: MachineSpec) -> MachineSpec:
+def expanded(spec: M) -> M:
     """The same machine in terms of single parts, without those sections."""
     dimms, ndp, link = spec.dimms, spec.ndp, spec.dimm_link
     if dimms is None:
@@ -77,7 +76,7 @@ def on_channels(topology: Topology, dimms: DimmsSpec | None) -> Topology:
     return replace(topology, memories=memories)
 
 
-def check_dimms(spec: MachineSpec, dimms: DimmsSpec) -> None:
+def check_dimms(spec: MachineDescription, dimms: DimmsSpec) -> None:
     """Raise `BadReference` for what cannot exist."""
     if dimms.count < 2 or dimms.count % dimms.channels or dimms.count > MAX_DIMMS:
         raise BadReference(
@@ -116,7 +115,7 @@ def check_dimms(spec: MachineSpec, dimms: DimmsSpec) -> None:
             raise BadReference(f"{table}.{name}", "expected a name that the DIMMs have not got")
 
 
-def _reads_of_groups(spec: MachineSpec, dimms: DimmsSpec) -> dict[str, float]:
+def _reads_of_groups(spec: MachineDescription, dimms: DimmsSpec) -> dict[str, float]:
     """What the CPU reads split experts at: over as many channels as their DIMMs are on."""
     channels = min(dimms.split, dimms.channels)
     rate = min(channels * dimms.host_gb_s, spec.cpu.effective_bandwidth_gb_s)

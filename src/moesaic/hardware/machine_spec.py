@@ -6,7 +6,7 @@ these objects: `replace` on a machine is checked as well as reading one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,8 +16,9 @@ from moesaic.core.view import PLANNER
 from moesaic.hardware.dimm_parts import expanded, on_channels
 from moesaic.hardware.dimms import DimmLinkSpec, DimmsSpec, NdpSpec
 from moesaic.hardware.link_use import LinkUseSpec
+from moesaic.hardware.machine_description import HostSpec, MachineDescription, PlannerSpec
 from moesaic.hardware.machine_topology import BadReference, check_names, topology_of
-from moesaic.hardware.numbers import Checked, NotNegative, Share, numbers
+from moesaic.hardware.numbers import numbers
 from moesaic.hardware.parts import (
     PROPORTIONAL,
     LinkSpec,
@@ -56,29 +57,6 @@ __all__ = [
 REQUIRED_DTYPES = ("bf16", "int8", "int4")
 
 
-@dataclass(frozen=True, slots=True)
-class PlannerSpec(Checked):
-    """What deciding one layer costs: the layer waits for the first two, the look-ahead (what to
-    move in the background) is decided while it runs."""
-
-    fixed_us: NotNegative
-    per_expert_us: NotNegative  # per active expert
-    lookahead_us: NotNegative
-    lookahead_per_token_us: NotNegative
-
-
-@dataclass(frozen=True, slots=True)
-class HostSpec(Checked):
-    """What devices take from each other: each number is the share of something scarce (memory
-    bandwidth, cores) that one needs while it works at full speed. Shares of those at work that
-    add up to more than 1 slow all of them down."""
-
-    gpu_share: Share
-    cpu_share: Share
-    link_share: Share
-    planner_share: Share
-
-
 class SharedResource(NamedTuple):
     """A resource as the simulator needs it: `shares` are of the whole, per lane."""
 
@@ -88,33 +66,11 @@ class SharedResource(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class MachineSpec:
-    """One machine. `sources` says for every number ("gpu.memory_gb") where it comes from. Beside
-    GPU, CPU and the link between them it may have other devices, memories and links, by name, and
-    DIMMs as main memory, which stand for many of those (`flat`)."""
+class MachineSpec(MachineDescription):
+    """A machine that can be: what is described, and what follows from it. `flat` is the same in
+    terms of single parts, without DIMM sections."""
 
-    name: str
-    title: str
-    description: str
-    notes: tuple[str, ...]  # what is assumed
-    gpu: GpuSpec
-    cpu: CpuSpec
-    pcie: LinkSpec
-    planner: PlannerSpec
-    sources: Mapping[str, str] = field(hash=False, repr=False)
-    host: HostSpec | None = None  # None: nothing is shared
-    pcie_use: LinkUseSpec | None = None  # None: nothing was measured beyond `pcie`
-    unified: UnifiedSpec | None = None  # None: GPU and CPU have a memory each
-    devices: Mapping[str, DeviceSpec] = field(default_factory=dict, hash=False)
-    memories: Mapping[str, MemorySpec] = field(default_factory=dict, hash=False)
-    links: Mapping[str, RouteSpec] = field(default_factory=dict, hash=False)
-    placements: Mapping[str, PlacementSpec] = field(default_factory=dict, hash=False)
-    resources: Mapping[str, ResourceSpec] = field(default_factory=dict, hash=False)
-    dimms: DimmsSpec | None = None  # None: main memory is one piece
-    ndp: NdpSpec | None = None
-    dimm_link: DimmLinkSpec | None = None
-    system: str = ""  # the system found fastest here; "": none was looked for
-    flat: MachineSpec = field(init=False, repr=False, compare=False)  # without DIMM sections
+    flat: MachineSpec = field(init=False, repr=False, compare=False)
     _topology: Topology = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -6,17 +6,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import isinf
 from re import fullmatch
-from typing import TYPE_CHECKING
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.offloading import CPU, DRAM, GPU, PCIE, VRAM
 from moesaic.core.topology import SPLIT, STRIPED, WHOLE, Device, Link, Memory, Placement, Topology
 from moesaic.core.units import GB
 from moesaic.core.view import PLANNER
+from moesaic.hardware.machine_description import MachineDescription
 from moesaic.hardware.parts import PRIORITY, RULES
-
-if TYPE_CHECKING:
-    from moesaic.hardware.machine_spec import MachineSpec
 
 
 class BadReference(ImpossibleSetting):
@@ -32,7 +29,7 @@ def _bytes(memory_gb: float) -> int | None:
     return None if isinf(memory_gb) else round(memory_gb * GB)
 
 
-def topology_of(spec: MachineSpec) -> Topology:
+def topology_of(spec: MachineDescription) -> Topology:
     """Main memory is the experts' home, unless a placement takes its name: then experts lie
     striped over those memories (or elsewhere), and CPU and link read them there."""
     host = spec.placements.get(DRAM)
@@ -65,22 +62,22 @@ def topology_of(spec: MachineSpec) -> Topology:
     return Topology(devices, memories, links, placements)
 
 
-def placement_name(spec: MachineSpec, name: str) -> str:
+def placement_name(spec: MachineDescription, name: str) -> str:
     """Of a placement by the short name a description has for it: a memory's, or its own."""
     return _placement(spec, name).name
 
 
-def _placement(spec: MachineSpec, name: str) -> Placement:
+def _placement(spec: MachineDescription, name: str) -> Placement:
     if name in spec.placements:
         return Placement(spec.placements[name].layout, spec.placements[name].memories)
     return Placement(WHOLE, (name,))
 
 
-def _reads(spec: MachineSpec, names: Iterable[str]) -> tuple[str, ...]:
+def _reads(spec: MachineDescription, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(placement_name(spec, name) for name in names)
 
 
-def _memories(spec: MachineSpec, names: tuple[str, ...]) -> tuple[str, ...]:
+def _memories(spec: MachineDescription, names: tuple[str, ...]) -> tuple[str, ...]:
     """A placement's name stands for its memories."""
     found: list[str] = []
     for name in names:
@@ -88,7 +85,7 @@ def _memories(spec: MachineSpec, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def check_names(spec: MachineSpec) -> None:
+def check_names(spec: MachineDescription) -> None:
     """Raise `BadReference` for the first name that is taken or that nothing has."""
     taken = {
         "devices": {GPU, CPU, PCIE, PLANNER, *spec.links},
@@ -121,7 +118,7 @@ def check_names(spec: MachineSpec) -> None:
             )
 
 
-def _check_unified(spec: MachineSpec, whole_gb: float) -> None:
+def _check_unified(spec: MachineDescription, whole_gb: float) -> None:
     for part in ("gpu", "cpu"):
         if getattr(spec, part).memory_gb > whole_gb:
             raise BadReference(
@@ -129,7 +126,7 @@ def _check_unified(spec: MachineSpec, whole_gb: float) -> None:
             )
 
 
-def _named(spec: MachineSpec) -> Iterator[tuple[str, str, set[str]]]:
+def _named(spec: MachineDescription) -> Iterator[tuple[str, str, set[str]]]:
     """(field, what it names, what there is to name)."""
     memories = {VRAM, *spec.memories} | (set() if DRAM in spec.placements else {DRAM})
     placed = memories | set(spec.placements)

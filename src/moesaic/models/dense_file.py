@@ -5,22 +5,16 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from hashlib import sha256
-from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 import torch
 
-from moesaic.core.errors import BadCheckpoint
 from moesaic.models.decoder_builder import DecoderBuilder
 from moesaic.models.expert_weights import names_in
-from moesaic.models.safetensors_header import LENGTH_BYTES, MAX_HEADER_BYTES
+from moesaic.models.open_model import OpenModel
+from moesaic.models.safetensors_header import LENGTH_BYTES
 from moesaic.models.shard import DTYPES
 
-if TYPE_CHECKING:
-    from moesaic.models.open_model import OpenModel
-
-DENSE = "model.safetensors"
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _LONGEST_ENTRY = 128  # characters of a table's entry besides name and shape
 Shapes = dict[str, tuple[int, ...]]
@@ -71,13 +65,3 @@ def write_dense(model: OpenModel, file: IO[bytes]) -> None:
     assert len(text) <= room, "the room was computed for the longest entries"
     file.seek(0)
     file.write(room.to_bytes(LENGTH_BYTES, "little") + text.ljust(room))
-
-
-def contents_digest(path: Path) -> str:
-    """Of a safetensors file's table of contents."""
-    with path.open("rb") as file:
-        start = file.read(LENGTH_BYTES)
-        length = int.from_bytes(start, "little")
-        if length > MAX_HEADER_BYTES:
-            raise BadCheckpoint(path, "header", "this is not a safetensors file")
-        return sha256(start + file.read(length)).hexdigest()

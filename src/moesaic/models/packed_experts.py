@@ -9,9 +9,9 @@ from pathlib import Path
 from moesaic.core.errors import BadCheckpoint
 from moesaic.kernels.base import ExpertKernel
 from moesaic.model_info.expert_block import ROWS, STRIPS
-from moesaic.model_info.packed.header import DATA_START, EXPERTS, read_header
+from moesaic.model_info.packed.header import DATA_START, DENSE, EXPERTS, read_header
 from moesaic.models.architecture import Architecture
-from moesaic.models.dense_file import DENSE, contents_digest
+from moesaic.models.safetensors_header import contents_digest
 
 _WHOSE = {ROWS: "the PyTorch kernel", STRIPS: "the native kernels"}
 

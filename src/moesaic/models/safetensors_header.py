@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +129,13 @@ def _are_whole(value: Any) -> bool:
 def _truncated(path: Path, name: str, size: int, expected: int) -> BadCheckpoint:
     what = f"the file is truncated: expected {expected} bytes, it has {size}; fetch it again"
     return BadCheckpoint(path, name, what)
+
+
+def contents_digest(path: Path) -> str:
+    """Of a safetensors file's table of contents."""
+    with path.open("rb") as file:
+        start = file.read(LENGTH_BYTES)
+        length = int.from_bytes(start, "little")
+        if length > MAX_HEADER_BYTES:
+            raise BadCheckpoint(path, "header", "this is not a safetensors file")
+        return sha256(start + file.read(length)).hexdigest()

@@ -10,7 +10,7 @@ from moesaic.core.errors import BadConfig
 from moesaic.core.parsing import read_json
 from moesaic.model_info.model_files import CONFIG, SMALL_FILES
 from moesaic.models.checkpoint import weight_files
-from moesaic.models.dense_file import contents_digest
+from moesaic.models.safetensors_header import contents_digest
 
 _OF_THE_FILES = "quantization_config"  # says how the weights are stored, which a copy changes
 

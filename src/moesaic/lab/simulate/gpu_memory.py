@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from moesaic.core.dtypes import weight_bytes
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.units import GB
 from moesaic.engine.memory.fitting import largest
 from moesaic.engine.memory.sizes import Sizes
+from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.machines.sim.kv_cache import IN_GPU_MEMORY, READ_OVER_PCIE
 from moesaic.model_info.model_spec import ModelSpec
-
-if TYPE_CHECKING:
-    from moesaic.lab.simulate.settings import Settings
+from moesaic.policies.policy_set import PolicySet
 
 _BUFFERS = 2  # layers whose keys and values are in GPU memory while the others are in main memory
 
 
 class Need(NamedTuple):
-    """What is to be in GPU memory. `length` are the tokens of a sequence, at most."""
+    """What is to be in GPU memory. A sequence has `played` tokens at most behind its `context`."""
 
     model: ModelSpec
     expert_dtype: str
@@ -33,23 +32,13 @@ class Need(NamedTuple):
     slots: int
     sequences: int
     step_tokens: int
-    length: int
+    context: int
+    played: int
     kv_cache: str
 
-    @classmethod
-    def of(cls, settings: Settings) -> Need:
-        decodes = settings.phase == "decode"
-        length = settings.context + settings.warmup_steps + settings.steps
-        return cls(
-            settings.model,
-            settings.expert_dtype,
-            settings.dense_dtype,
-            settings.slots,
-            settings.batch if decodes else 1,
-            settings.tokens_per_step,
-            length if decodes else settings.tokens,
-            settings.kv_cache,
-        )
+    @property
+    def length(self) -> int:
+        return self.context + self.played
 
     @property
     def _sizes(self) -> Sizes:
@@ -96,55 +85,52 @@ class Need(NamedTuple):
         return 0 if self.kv_cache == IN_GPU_MEMORY else self.kv_bytes
 
 
-def check_memory(settings: Settings) -> None:
+def check_memory(need: Need, machine: MachineSpec, policies: PolicySet, cache_ratio: float) -> None:
     """Refuse what does not fit: experts and any KV cache placed there in main memory; the
     rest in GPU memory. Or all of it in the one memory that GPU and CPU share."""
-    need = Need.of(settings)
-    if settings.machine.unified is not None:
-        _check_unified(settings, need, settings.machine.unified.memory_gb)
+    if machine.unified is not None:
+        _check_unified(need, machine, machine.unified.memory_gb, cache_ratio)
         return
-    _check_main_memory(settings, need)
-    gpu = settings.machine.gpu
+    _check_main_memory(need, machine)
+    gpu = machine.gpu
     if need.gpu_bytes > gpu.memory_gb * GB:
         parts = ", ".join(f"{name} {size / GB:.1f} GB" for name, size in need.parts().items())
+        changes = ", or ".join(_changes(need, policies, gpu.memory_gb))
         raise ImpossibleSetting(
-            f"{settings.model.name} at cache ratio {settings.cache_ratio:g} needs "
-            f"{_up(need.gpu_bytes):g} GB of GPU memory: {parts}; {gpu.name} has "
-            f"{gpu.memory_gb:g} GB (gpu.memory_gb). Use {', or '.join(_changes(settings, need))}"
+            f"{need.model.name} at cache ratio {cache_ratio:g} needs {_up(need.gpu_bytes):g} GB of "
+            f"GPU memory: {parts}; {gpu.name} has {gpu.memory_gb:g} GB (gpu.memory_gb). Use "
+            f"{changes}"
         )
 
 
-def largest_ratio(settings: Settings, gpu_memory_gb: float | None = None) -> float | None:
-    """The largest cache ratio that fits the machine's GPU, or one with so much memory, in
-    thousandths; None: not even none."""
-    model, need = settings.model, Need.of(settings)
-    limit = (settings.machine.gpu.memory_gb if gpu_memory_gb is None else gpu_memory_gb) * GB
+def largest_ratio(need: Need, policies: PolicySet, gpu_memory_gb: float) -> float | None:
+    """The largest cache ratio that fits so much GPU memory, in thousandths; None: not even
+    none."""
+    model = need.model
 
     def fits(thousandths: int) -> bool:
         ratio = thousandths / 1000
-        slots = settings.policies.slots_at(ratio, model.num_moe_layers, model.num_experts)
-        return need._replace(slots=slots).gpu_bytes <= limit
+        slots = policies.slots_at(ratio, model.num_moe_layers, model.num_experts)
+        return need._replace(slots=slots).gpu_bytes <= gpu_memory_gb * GB
 
     return largest(0, 1000, fits) / 1000 if fits(0) else None
 
 
-def _changes(settings: Settings, need: Need) -> Iterator[str]:
+def _changes(need: Need, policies: PolicySet, gpu_memory_gb: float) -> Iterator[str]:
     """Those that are enough alone, and a larger card."""
-    limit = settings.machine.gpu.memory_gb * GB
 
     def fits(**fields: object) -> bool:
-        return need._replace(**fields).gpu_bytes <= limit  # type: ignore[arg-type]
+        changed = need._replace(**fields)  # type: ignore[arg-type]
+        return changed.gpu_bytes <= gpu_memory_gb * GB
 
-    ratio = largest_ratio(settings)
+    ratio = largest_ratio(need, policies, gpu_memory_gb)
     if ratio is not None:
         yield f"a cache ratio of at most {ratio:g}"
-    if settings.phase == "decode" and need.sequences > 1 and fits(sequences=1, step_tokens=1):
+    if need.sequences > 1 and fits(sequences=1, step_tokens=1):
         batch = largest(1, need.sequences, lambda n: fits(sequences=n, step_tokens=n))
         yield f"--batch {batch} or less"
-    played = need.length - settings.context
-    if settings.phase == "decode" and settings.context and fits(length=played):
-        context = largest(0, settings.context, lambda n: fits(length=played + n))
-        yield f"--context {context} or less"
+    if need.context and fits(context=0):
+        yield f"--context {largest(0, need.context, lambda n: fits(context=n))} or less"
     if need.kv_cache == IN_GPU_MEMORY and fits(kv_cache=READ_OVER_PCIE):
         yield f"--kv-cache {READ_OVER_PCIE}"
     for dtype in ("int8", "int4"):
@@ -158,9 +144,9 @@ def _up(size: float) -> float:
     return math.ceil(size / GB * 10) / 10
 
 
-def _check_main_memory(settings: Settings, need: Need) -> None:
-    model, machine = settings.model, settings.machine
-    expert = model.expert_bytes(settings.expert_dtype)
+def _check_main_memory(need: Need, machine: MachineSpec) -> None:
+    model = need.model
+    expert = model.expert_bytes(need.expert_dtype)
     kv, dimms = need.main_kv_bytes, machine.dimms
     every = expert * model.num_expert_blocks
     fits = every + kv <= machine.host_memory_gb * GB
@@ -173,25 +159,25 @@ def _check_main_memory(settings: Settings, need: Need) -> None:
     beside = f" and the KV cache {kv / GB:.1f} GB" if kv else ""
     raise ImpossibleSetting(
         f"the routed experts of {model.name} take {every / GB:.1f} GB in "
-        f"{settings.expert_dtype}{beside}; {machine.name} has {machine.host_memory_gb:g} GB of "
+        f"{need.expert_dtype}{beside}; {machine.name} has {machine.host_memory_gb:g} GB of "
         f"main memory ({field}). Use a smaller --expert-dtype, or a machine with more memory"
     )
 
 
-def _check_unified(settings: Settings, need: Need, whole_gb: float) -> None:
+def _check_unified(need: Need, machine: MachineSpec, whole_gb: float, cache_ratio: float) -> None:
     """Every expert lies where the GPU reads it, once."""
-    model, machine = settings.model, settings.machine
-    if settings.cache_ratio != 1.0:
+    model = need.model
+    if cache_ratio != 1.0:
         raise ImpossibleSetting(
-            f"cache ratio is {settings.cache_ratio:g}, but the GPU and the CPU of {machine.name} "
+            f"cache ratio is {cache_ratio:g}, but the GPU and the CPU of {machine.name} "
             "have one memory, where the GPU reads every expert: leave the cache ratio out, or use 1"
         )
     needed = need.gpu_bytes + need.main_kv_bytes
     if needed > whole_gb * GB:
-        experts = model.expert_bytes(settings.expert_dtype) * model.num_expert_blocks
+        experts = model.expert_bytes(need.expert_dtype) * model.num_expert_blocks
         raise ImpossibleSetting(
             f"{model.name} takes {needed / GB:.1f} GB ({experts / GB:.1f} of them experts in "
-            f"{settings.expert_dtype}); {machine.name} has {whole_gb:g} GB for GPU and CPU "
+            f"{need.expert_dtype}); {machine.name} has {whole_gb:g} GB for GPU and CPU "
             "together (unified.memory_gb). Use a smaller --expert-dtype, or a machine with more "
             "memory"
         )

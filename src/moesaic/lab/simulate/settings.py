@@ -9,7 +9,7 @@ from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.hardware.dimms import NdpDevice
 from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.lab.fallback_script import check_ratio
-from moesaic.lab.simulate.gpu_memory import check_memory
+from moesaic.lab.simulate.gpu_memory import Need, check_memory
 from moesaic.machines.sim.kv_cache import IN_GPU_MEMORY, KV_CACHES
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.expert_profile import ExpertProfile
@@ -93,7 +93,7 @@ class Settings:
         check_ratio(self.fallback_ratio, [self.policies.gate.name], gate.reruns or gate.draft > 0)
         self._check_prefetch_accuracy(gate)
         self._check_slots()
-        check_memory(self)
+        check_memory(self.need, self.machine, self.policies, self.cache_ratio)
         self._check_units()
 
     @property
@@ -134,6 +134,22 @@ class Settings:
     def tokens_needed(self) -> int:
         """Tokens a trace must have for profile, warm-up and measurement."""
         return self.skipped_tokens + (self.warmup_steps + self.steps) * self.tokens_per_step
+
+    @property
+    def need(self) -> Need:
+        """What is to be in GPU memory."""
+        decodes = self.phase == "decode"
+        return Need(
+            self.model,
+            self.expert_dtype,
+            self.dense_dtype,
+            self.slots,
+            self.batch if decodes else 1,
+            self.tokens_per_step,
+            self.context if decodes else 0,
+            self.warmup_steps + self.steps if decodes else self.tokens,
+            self.kv_cache,
+        )
 
     def with_system(self, system: System) -> Settings:
         return replace(self, policies=system.policies)

@@ -26,6 +26,7 @@ from moesaic.core.files import has_regular_file, reading
 from moesaic.core.parsing import parse_json, short
 
 EXPERTS = "experts.moepack"
+DENSE = "model.safetensors"  # everything else, beside it
 MAGIC = b"MOEPACK\n"
 VERSION = 2
 DATA_START = 2 << 20  # a huge page: blocks begin at one, and the header fits before

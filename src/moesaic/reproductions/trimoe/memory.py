@@ -36,7 +36,8 @@ WAYS = {
 def fitting_ratio(model: str, batch: int) -> float | None:
     """Of the experts, beside the KV cache in the paper's GPU; None: nothing fits."""
     gpu = load_machine(paper.MACHINE).gpu
-    ratio = largest_ratio(whole_settings(Run(Workload(model, batch), paper.OURS)), gpu.memory_gb)
+    settings = whole_settings(Run(Workload(model, batch), paper.OURS))
+    ratio = largest_ratio(settings.need, settings.policies, gpu.memory_gb)
     experts = load_model(model).num_experts
     return None if ratio is None or round(ratio * experts) == 0 else ratio
 
