@@ -16,7 +16,7 @@ from statistics import median
 from benchmarks.kernel_cases import Case
 from benchmarks.kernel_contenders import Call, Contender, Native
 from moesaic.kernels import _native
-from moesaic.lab.bench.compute_peak import processor_peak, usable_units
+from moesaic.lab.bench.rates import processor_peak, usable_units
 
 TURN_S = 0.02  # calls are repeated until a turn takes about this long
 MOST_CALLS = 16

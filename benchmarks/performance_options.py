@@ -1,4 +1,5 @@
-"""What a run of all measurements is asked for, and the sizes that it measures."""
+"""What a run of all measurements is asked for, and the sizes that it measures; routing
+that was recorded elsewhere is checked against the model with random weights that replays it."""
 
 from __future__ import annotations
 
@@ -6,9 +7,10 @@ import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.performance_trace import check_trace
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.hardware.host import usable_cores
+from moesaic.lab.bench.bench_model import random_model
+from moesaic.workloads.source import open_trace
 
 RATIOS = (0.25, 0.5, 0.75)  # of the experts in GPU memory
 
@@ -123,3 +125,24 @@ def _programs(options: argparse.Namespace) -> Programs:
 
 def _folder(path: Path) -> Path:
     return path.resolve() if path.is_dir() else path.resolve().parent
+
+
+def check_trace(path: Path, model: str, layers: int) -> None:
+    """Refuses now what `moesaic bench --trace` would refuse once it is that row's turn."""
+    try:
+        header = open_trace(path).header
+    except OSError as error:
+        raise ImpossibleSetting(f"--deepseek-trace {path}: {error.strerror}") from None
+    spec = random_model(model, layers).spec
+    asked = (spec.num_moe_layers, spec.num_experts, spec.top_k)
+    found = (header.num_layers, header.num_experts, header.top_k)
+    if asked != found:
+        names = ("MoE layers", "experts", "experts per token")
+        have, want = (
+            ", ".join(f"{count} {name}" for count, name in zip(counts, names, strict=True))
+            for counts in (found, asked)
+        )
+        raise ImpossibleSetting(
+            f"--deepseek-trace {path} has {have}; the rows cuda:deepseek-* need {want}: give a "
+            "trace of that model, or leave the option out (synthetic routing)"
+        )

@@ -7,7 +7,7 @@ import sys
 import pytest
 from command import SMALL, run
 
-from moesaic.cli.shared import progress_lines
+from moesaic.cli.shared import output
 from moesaic.cli.shared.output import progress
 
 
@@ -15,7 +15,7 @@ from moesaic.cli.shared.output import progress
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time, as its only item."""
     now = [0.0]
-    monkeypatch.setattr(progress_lines, "monotonic", lambda: now[0])
+    monkeypatch.setattr(output, "monotonic", lambda: now[0])
     return now
 
 
@@ -68,7 +68,7 @@ def test_quiet_is_quiet(clock: list[float], capsys: pytest.CaptureFixture[str]) 
 def test_a_verb_prints_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every look at the clock is a minute later."""
     minutes = iter(range(0, 60 * sys.maxsize, 60))
-    monkeypatch.setattr(progress_lines, "monotonic", lambda: float(next(minutes)))
+    monkeypatch.setattr(output, "monotonic", lambda: float(next(minutes)))
     said = run("simulate", *SMALL).err.splitlines()
     assert "simulating: 10 of 10, 600 s" in said
     assert "simulating: 1 of 10, 60 s" in said

@@ -1,5 +1,6 @@
 """Are shares, utilisation, roofline points and overheads of the TriMoE reproduction what their
-definitions say? Small cases by hand."""
+definitions say? Small cases by hand.
+Do sources with classes of experts give each class its share of the tokens?"""
 
 from __future__ import annotations
 
@@ -22,7 +23,12 @@ from moesaic.reproductions.trimoe.fig3 import token_shares
 from moesaic.reproductions.trimoe.fig5 import busiest, tflops
 from moesaic.reproductions.trimoe.fig7 import seconds
 from moesaic.reproductions.trimoe.runs import MAKESPAN, STEPS, Outcome, Run, Workload, routed
-from moesaic.reproductions.trimoe.sources import DATA_SETS, loads_of, synthetic_choices
+from moesaic.reproductions.trimoe.sources import (
+    DATA_SETS,
+    level_weights,
+    loads_of,
+    synthetic_choices,
+)
 from moesaic.reproductions.trimoe.wanted import Cell
 from moesaic.workloads.synthetic.expert_loads import LoadProcess
 
@@ -150,3 +156,22 @@ def test_synthetic_sources_have_the_skew_that_they_state(name: str) -> None:
     assert token_shares(np.stack(steps))["cold"] == pytest.approx(
         DATA_SETS[name].cold_tokens, rel=0.25
     )
+
+
+LEVELS = ((0.1, 0.2), (0.3, 0.6), (0.6, 0.2))
+
+
+def test_weights_are_those_of_the_probabilities() -> None:
+    """Ten experts, top-2: the first is chosen by 0.4 of the tokens, three by 0.4 each, six by 1/15
+    each."""
+    weights = level_weights(LEVELS, 10, 2)
+    assert 1 - np.exp(-weights) == pytest.approx([0.4] * 4 + [1 / 15] * 6)
+
+
+def test_a_class_gets_its_share_of_the_tokens() -> None:
+    spec = Workload(paper.QWEN, 512, layers=4).spec()
+    steps = np.stack([loads_of(c, 128) for c in synthetic_choices("three-classes", spec, 512, 8)])
+    ordered = np.sort(steps, axis=-1)[..., ::-1]
+    total = ordered.sum()
+    assert ordered[..., 38:].sum() / total == pytest.approx(0.08, abs=0.03)
+    assert ordered[..., 2:38].sum() / total == pytest.approx(0.70, abs=0.06)

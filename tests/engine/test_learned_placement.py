@@ -14,8 +14,8 @@ from moesaic import LLM, SamplingParams
 from moesaic.core.errors import ImpossibleSetting, MoesaicError
 from moesaic.engine import loading
 from moesaic.engine.learned_placement import profiled_model
+from moesaic.policies.compose import initial_placement
 from moesaic.policies.expert_profile import ExpertProfile, read_profile
-from moesaic.policies.placement import initial_placement
 from moesaic.workloads.source import open_trace
 from moesaic.workloads.steps import popularity
 

@@ -12,8 +12,8 @@ from torch.nn import functional
 from chat_models import talking
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.loading import load
+from moesaic.lab.evaluation.evaluate import score_window
 from moesaic.lab.evaluation.items import TextWindow, Unusable
-from moesaic.lab.evaluation.text_loss import score_window
 from moesaic.lab.evaluation.text_task import text_items, windows
 from moesaic.models.tokenizer import Tokenizer
 

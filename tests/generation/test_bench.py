@@ -20,7 +20,7 @@ from moesaic.lab.bench.cases import Case, make_cases
 from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, WARMUP_STEPS
 from moesaic.lab.bench.step_recorder import MAX_STEPS, StepRecorder
 from moesaic.machines.real.row_sampling import GREEDY
-from moesaic.policies.placement import initial_placement
+from moesaic.policies.compose import initial_placement
 from moesaic.workloads.steps import decode_steps, popularity, prefill_steps
 
 READ, WRITE, TOGETHER = Case("prefill", 40), Case("decode", 12), Case("decode", 6, batch=3)

@@ -8,7 +8,7 @@ import pytest
 
 from moesaic.hardware.caches import LEAST_BYTES, last_level_cache_bytes, stream_bytes
 from moesaic.kernels.instruction_sets import native
-from moesaic.lab.bench import compute_peak
+from moesaic.lab.bench import rates
 from moesaic.lab.bench.rates import Rates
 from moesaic.machines.real.lane import InlineLane
 
@@ -99,14 +99,14 @@ UNITS = Units(fp32_avx512=1e12, bf16_avx512=2e12, bf16_amx=9e12, int8_amx=18e12)
 def test_the_ceiling_is_the_best_unit_for_these_precisions(
     monkeypatch: pytest.MonkeyPatch, dtype: str, expert_dtype: str, best: tuple[float, str]
 ) -> None:
-    monkeypatch.setattr(compute_peak, "native", lambda: UNITS)
-    assert compute_peak.compute_peak(InlineLane(), 2, dtype, expert_dtype) == best
+    monkeypatch.setattr(rates, "native", lambda: UNITS)
+    assert rates.compute_peak(InlineLane(), 2, dtype, expert_dtype) == best
 
 
 def test_a_librarys_rate_says_that_it_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compute_peak, "native", lambda: None)
-    monkeypatch.setattr(compute_peak, "_WIDTH", 64)
-    tflops, unit = compute_peak.compute_peak(InlineLane(), 1, "bf16", "bf16")
+    monkeypatch.setattr(rates, "native", lambda: None)
+    monkeypatch.setattr(rates, "_WIDTH", 64)
+    tflops, unit = rates.compute_peak(InlineLane(), 1, "bf16", "bf16")
     assert tflops > 0
     assert unit == "PyTorch's product, not the processor's peak"
 
@@ -119,9 +119,9 @@ def test_a_slow_library_is_not_asked_for_large_products(monkeypatch: pytest.Monk
         asked.append(rows)
         return 10_000_000 * rows
 
-    monkeypatch.setattr(compute_peak, "native", lambda: None)
-    monkeypatch.setattr(compute_peak, "_product_ns", product_ns)
-    tflops, _ = compute_peak.compute_peak(InlineLane(), 1, "fp16", "fp16")
+    monkeypatch.setattr(rates, "native", lambda: None)
+    monkeypatch.setattr(rates, "_product_ns", product_ns)
+    tflops, _ = rates.compute_peak(InlineLane(), 1, "fp16", "fp16")
     assert asked == [8]
     assert tflops == pytest.approx(2 * 2048 * 2048 / 10_000_000 / 1e3)
 
@@ -136,6 +136,6 @@ def test_this_processors_units_have_believable_peaks() -> None:
     found = native()
     assert found is not None
     for unit, ops in found.peaks().items():
-        tflops, name = compute_peak.processor_peak(found, {unit: ops}, 1)
+        tflops, name = rates.processor_peak(found, {unit: ops}, 1)
         assert name == f"{unit} peak"
         assert 1e-3 < tflops < 20, "of one core"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from moesaic.core.routing import ExpertId
-from moesaic.policies.placement import initial_placement
+from moesaic.policies.compose import initial_placement
 
 COUNTS = np.array([[1, 3, 3, 3], [9, 9, 0, 9], [0, 0, 0, 0]])
 

@@ -1,7 +1,8 @@
 """The one place where policies become a brain, for every body: simulated, emulated, real, tests.
 
-A composition is policies on a model with so many slots. It says what is in GPU memory at first,
-where the dense parts run, and makes the brain once costs are known."""
+A composition is policies on a model with so many slots. It says what is in GPU memory before
+the first step (the initial placement), where the dense parts run, and makes the brain once costs
+are known."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from moesaic.core.errors import UnknownName
 from moesaic.core.offloading import CPU, GPU
 from moesaic.core.routing import ExpertId
 from moesaic.policies import policy_checks
@@ -22,8 +24,7 @@ from moesaic.policies.gate import gates
 from moesaic.policies.gate.base import MAX_DISTANCE, Gate
 from moesaic.policies.layout import layouts
 from moesaic.policies.layout.base import Layout
-from moesaic.policies.placement import initial_placement
-from moesaic.policies.policy_set import AUTO_FILL, PolicySet
+from moesaic.policies.policy_set import AUTO_FILL, FILLS, PolicySet
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.prefetch.base import Prefetch
 from moesaic.policies.schedule import schedules
@@ -131,3 +132,29 @@ class Composition:
             checked=self.checked,
             layout=layout or self.layout(),
         )
+
+
+def initial_placement(
+    fill: str, counts: NDArray[np.int64], slots: int, per_layer: bool
+) -> list[ExpertId]:
+    """`counts[l, e]` are the uses in the profile."""
+    layers, experts = counts.shape
+    if fill == "empty":
+        return []
+    if fill == "layers":
+        whole = slots // experts
+        return [ExpertId(layer, e) for layer in range(whole) for e in range(experts)]
+    if fill == "last-layers":
+        first = layers - slots // experts
+        return [ExpertId(layer, e) for layer in range(first, layers) for e in range(experts)]
+    if fill != "popular":
+        raise UnknownName("fill", fill, FILLS.keys() - {AUTO_FILL})
+    if not per_layer:
+        order = np.argsort(-counts.ravel(), kind="stable")[:slots]
+        return [ExpertId(*divmod(int(i), experts)) for i in order]
+    placed = []
+    for layer in range(layers):
+        quota = slots // layers + (layer < slots % layers)
+        order = np.argsort(-counts[layer], kind="stable")[:quota]
+        placed += [ExpertId(layer, int(e)) for e in order]
+    return placed

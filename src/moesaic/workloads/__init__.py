@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from moesaic.workloads.steps import (
         StepRouting,
         decode_steps,
-        mixed_steps,
         popularity,
         prefill_steps,
     )
@@ -43,7 +42,6 @@ _MODULES = {
     "open_trace": "source",
     "StepRouting": "steps",
     "decode_steps": "steps",
-    "mixed_steps": "steps",
     "popularity": "steps",
     "prefill_steps": "steps",
     "Calibration": "synthetic.calibration",
@@ -68,7 +66,6 @@ __all__ = [  # noqa: RUF022 (in the order of _MODULES)
     "open_trace",
     "StepRouting",
     "decode_steps",
-    "mixed_steps",
     "popularity",
     "prefill_steps",
     "Calibration",

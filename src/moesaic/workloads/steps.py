@@ -1,11 +1,12 @@
 """Traces as steps: the routing of every step of a decode or prefill run.
 
 Knows nothing of machines or policies. Only the documents that are being played are in memory.
-"""
+A queue hands documents out one after another, and cursors take their tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +14,11 @@ from numpy.typing import NDArray
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.step import Step
 from moesaic.workloads.block import RoutingBlock, join
-from moesaic.workloads.document_queue import Cursor, DocumentQueue, PromptReader
-from moesaic.workloads.documents import documents
-from moesaic.workloads.source import TraceSource
+from moesaic.workloads.documents import documents, documents_of, part_of_phase
+from moesaic.workloads.source import MadeAsRead, TraceSource
 from moesaic.workloads.step_routing import StepRouting
 
-__all__ = ["StepRouting", "decode_steps", "mixed_steps", "popularity", "prefill_steps"]
+__all__ = ["StepRouting", "decode_steps", "popularity", "prefill_steps"]
 
 
 def decode_steps(
@@ -88,43 +88,6 @@ def prefill_steps(
         done += 1
 
 
-def mixed_steps(
-    source: TraceSource,
-    prompt_tokens: int,
-    decoding: int,
-    steps: int | None = None,
-    *,
-    skip_tokens: int = 0,
-    wrap: bool = False,
-) -> Iterator[StepRouting]:
-    """Steps in which pieces of prompts, `prompt_tokens` in all, are mixed with `decoding`
-    sequences that bring one token each. Prompts are read one after another: a piece that ends one
-    goes on with the next, which is a sequence of its own. Every sequence has the context that its
-    document gives it, and no document is decoded and read as a prompt at once. Ends like
-    `decode_steps`."""
-    _check_positive(
-        prompt_tokens=prompt_tokens, decoding=decoding, steps=1 if steps is None else steps
-    )
-    queue = DocumentQueue(source, skip_tokens, wrap)
-    playing = [Cursor(queue) for _ in range(decoding)]
-    prompts = PromptReader(queue)
-    done = 0
-    while steps is None or done < steps:
-        rows, pieces = [cursor.take() for cursor in playing], prompts.take(prompt_tokens)
-        parts = [*rows, *pieces]
-        if any(part is None for part in parts) or sum(map(len, pieces)) < prompt_tokens:
-            if steps is None:
-                return
-            asked = (
-                f"{steps} steps of {prompt_tokens} prompt tokens with {decoding} decoding sequences"
-            )
-            raise _too_short(source, asked, f"{done} steps", skip_tokens)
-        blocks = [part for part in parts if part is not None]
-        step = Step.of((len(block), int(block.positions[0])) for block in blocks)
-        yield StepRouting.of(join(blocks), source.header, step, len(blocks))
-        done += 1
-
-
 def popularity(source: TraceSource, max_tokens: int | None = None) -> NDArray[np.int64]:
     """How often each expert of each layer was chosen in the first `max_tokens` tokens, [L, E]."""
     header = source.header
@@ -166,3 +129,57 @@ def _too_short(source: TraceSource, asked: str, possible: str, skipped: int) -> 
         f"{len(sizes)} documents{after}, enough for {possible}. "
         "Ask for less, let the trace wrap around, or use a longer trace."
     )
+
+
+class DocumentQueue:
+    """The documents of a trace in order, over and over where wrapping is allowed."""
+
+    def __init__(self, source: TraceSource, skip_tokens: int, wrap: bool) -> None:
+        self._source, self._skip, self._wrap = source, skip_tokens, wrap
+        self._documents = documents(source, skip_tokens)
+        self._round = 0
+
+    @classmethod
+    def of_batch(cls, source: TraceSource, batch: int, steps: int, skip_tokens: int) -> Self:
+        """For so many decode steps and no more; what they do not read may be missing."""
+        queue = cls(source, skip_tokens, wrap=False)
+        if isinstance(source, MadeAsRead):
+            queue._documents = documents_of(source.blocks_of_batch(batch, steps, skip_tokens))
+        return queue
+
+    def next(self, phase: str) -> RoutingBlock | None:
+        """The next document's tokens of this phase (all of them where it has none)."""
+        following = next(self._documents, None)
+        if following is None and self._wrap:
+            self._round += 1
+            self._documents = documents(self._source, self._skip)
+            following = next(self._documents, None)
+        if following is None:
+            return None
+        return _rotated(part_of_phase(following, phase), self._round)
+
+
+def _rotated(document: RoutingBlock, turn: int) -> RoutingBlock:
+    """In later rounds a document begins at another token, so that two copies of it in one batch
+    do not route in lockstep."""
+    start = int(turn * 0.618 * len(document)) % len(document)
+    if start == 0:
+        return document
+    return join([document.rows(slice(start, None)), document.rows(slice(0, start))])
+
+
+class Cursor:
+    """One place of the batch."""
+
+    def __init__(self, queue: DocumentQueue) -> None:
+        self._queue = queue
+        self._document: RoutingBlock | None = None
+        self._next = 0
+
+    def take(self) -> RoutingBlock | None:
+        if self._document is None or self._next == len(self._document):
+            self._document, self._next = self._queue.next("decode"), 0
+        if self._document is None:
+            return None
+        self._next += 1
+        return self._document.rows(slice(self._next - 1, self._next))

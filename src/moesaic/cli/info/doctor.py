@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 import click
 
 from moesaic.cli.info.environment import PACKAGES, Environment, inspect_environment
-from moesaic.cli.info.gpu_words import accelerator_in_words, gpus_in_words
 from moesaic.cli.shared.output import print_json
 from moesaic.core.errors import MoesaicError
 from moesaic.hardware.host import Host, this_host
 from moesaic.hardware.identity import changes_since
 from moesaic.hardware.machine_reader import CUDA, EMULATED, load_machine, machine_file
-from moesaic.hardware.nvidia import NvidiaDriver, cuda_problem, nvidia_driver
+from moesaic.hardware.nvidia import NvidiaDriver, NvidiaGpu, cuda_problem, nvidia_driver
 from moesaic.kernels.instruction_sets import (
     REFERENCE,
     VARIABLE,
@@ -193,3 +192,21 @@ def _section(title: str, rows: Iterable[tuple[str, str]]) -> None:
 def _gb(size: int | None) -> str:
     """10^9 bytes, as in machine descriptions."""
     return "an unknown amount" if size is None else f"{size / 1e9:.1f} GB"
+
+
+def gpus_in_words(driver: NvidiaDriver) -> str:
+    if not driver.gpus:
+        return f"none found: {driver.problem}"
+    listed = ", ".join(_gpu_in_words(gpu) for gpu in driver.gpus)
+    return f"{listed}; driver for CUDA {driver.version or 'of unknown version'}"
+
+
+def accelerator_in_words(driver: NvidiaDriver, problem: str | None) -> str:
+    if problem is not None:
+        return f"none ({problem}); an emulated one with --accelerator emulated"
+    return f"{driver.gpus[0].name}, used unless --accelerator none is given"
+
+
+def _gpu_in_words(gpu: NvidiaGpu) -> str:
+    able = "with" if gpu.stream_memory_operations else "without"
+    return f"{gpu.name}, {gpu.memory_bytes / 1e9:.1f} GB, {able} stream memory operations"

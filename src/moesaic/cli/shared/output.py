@@ -1,4 +1,7 @@
-"""How results reach the user: one JSON object, or rich tables."""
+"""How results reach the user: one JSON object, or rich tables.
+
+Progress is a bar, and where standard error is a file or a pipe a line now and then, so that
+the log of a long command shows that it is alive and how far it is."""
 
 from __future__ import annotations
 
@@ -6,14 +9,15 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 import click
 
-from moesaic.cli.shared.progress_lines import ProgressLines
-
 UNKNOWN = "unknown"  # instead of a number that cannot be computed
 _WIDEST_PIPE = 160  # columns
+FIRST_S = 10.0  # commands that take less say nothing
+SHARE = 0.1  # of the time so far passes between lines: an hour leaves some fifty
 
 
 def print_json(value: Any) -> None:
@@ -100,3 +104,21 @@ def progress(description: str, total: int | None, quiet: bool = False) -> Iterat
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(description, total=total)
         yield lambda count=1: bar.update(task, advance=count)
+
+
+class ProgressLines:
+    def __init__(self, description: str, total: int | None) -> None:
+        self._description, self._total = description, total
+        self._done = 0
+        self._start = monotonic()
+        self._due = self._start + FIRST_S
+
+    def advance(self, count: int = 1) -> None:
+        self._done += count
+        now = monotonic()
+        if now < self._due:
+            return
+        elapsed = now - self._start
+        self._due = now + max(FIRST_S, SHARE * elapsed)
+        of = "" if self._total is None else f" of {self._total}"
+        click.echo(f"{self._description}: {self._done}{of}, {elapsed:.0f} s", err=True)

@@ -1,8 +1,12 @@
-"""One step as bars on lanes: all of it above, a few of its layers with expert numbers below."""
+"""One step as bars on lanes: all of it above, a few of its layers with expert numbers below.
+
+A row is a lane, or all lanes that differ in their numbers only, as the compute units of DIMMs
+do."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from moesaic.cli.shared.in_time import in_time
@@ -17,7 +21,6 @@ from moesaic.cli.shared.pictures import (
     title_above,
 )
 from moesaic.cli.shared.timeline_info import TimelineInfo, timeline_info
-from moesaic.cli.shared.timeline_rows import UNITS_SIZE, Row, timeline_rows
 from moesaic.cli.study.simulate_recording import RecordedStep, Recording
 from moesaic.core.report import ENGINE, Span
 from moesaic.core.units import NS_PER_MS, NS_PER_US
@@ -62,6 +65,11 @@ ROW_IN = 0.7  # more for every row beyond the usual
 USUAL_ROWS = 4
 LEAST_FOR_NUMBERS = 0.25  # of a row, the height of bars with numbers
 LETTER_SHARE = 0.0075  # of the width of the picture that one letter takes
+NAMES = {"ndp": "NDP", "dimm-link": "DIMM\nlinks"}  # of lanes without their numbers
+HEIGHTS = {"planner": 0.3, ENGINE: 0.3}  # of a lane's bars, where not the usual
+HEIGHT = 0.72
+UNITS_SIZE = 2.0  # of a row with several devices, where others have 1
+_NUMBERS = re.compile(r"\d+(-\d+)*$")
 
 
 class TimeWindow(NamedTuple):
@@ -231,3 +239,46 @@ def _dress(figure: Any, info: TimelineInfo, kinds: set[str]) -> None:
     handles = [Patch(color=COLOURS[kind], label=MEANINGS[kind]) for kind in shown]
     white = Patch(facecolor="white", edgecolor=GRID, label="idle")
     legend_below(figure, [*handles, white])
+
+
+class Row(NamedTuple):
+    name: str
+    parts: tuple[tuple[str, ...], ...]  # lanes of the row; those of one part lie on each other
+    middle: float
+    height: float
+
+    def bars(self) -> Iterator[tuple[tuple[str, ...], float, float]]:
+        """The lanes of every part, and where their bars lie: middle and height."""
+        each = self.height / len(self.parts)
+        top = self.middle - self.height / 2
+        for number, lanes in enumerate(self.parts):
+            yield lanes, top + (number + 0.5) * each, each
+
+
+def timeline_rows(info: TimelineInfo, spans: Iterable[Span]) -> list[Row]:
+    """The lanes of every run, and behind them all others that worked: devices side by side, links
+    on one line."""
+    found: dict[str, set[str]] = {lane: {lane} for lane in info.lanes}
+    computing = set()
+    for span in spans:
+        base = span.lane if span.lane in found else _NUMBERS.sub("", span.lane)
+        found.setdefault(base, set()).add(span.lane)
+        if span.kind == "expert":
+            computing.add(base)
+    rows, edge = [], -0.5
+    for base, lanes in found.items():
+        ordered = tuple(sorted(lanes, key=_order))
+        apart = len(ordered) > 1 and base in computing
+        size = UNITS_SIZE if apart else 1.0
+        parts = tuple((lane,) for lane in ordered) if apart else (ordered,)
+        name = NAMES.get(base, info.lane_name(base))
+        height = size - 1.0 + HEIGHTS.get(base, HEIGHT)
+        rows.append(
+            Row(f"{name}\n{len(parts)} units" if apart else name, parts, edge + size / 2, height)
+        )
+        edge += size
+    return rows
+
+
+def _order(lane: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", lane)))

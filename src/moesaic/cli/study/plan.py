@@ -1,4 +1,6 @@
-"""`moesaic plan`: what a model would need and how fast it would be, without loading it."""
+"""`moesaic plan`: what a model would need and how fast it would be, without loading it.
+
+What fetching a model would take is known from the hub's own listing."""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.short_help import ShortHelpCommand
 from moesaic.cli.shared.simulation_options import json_option
 from moesaic.cli.shared.usual_options import PLAN
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import CannotFetch, ImpossibleSetting
+from moesaic.core.units import GB
+from moesaic.model_info.hub.hub_id import HubId
 from moesaic.models.bundled_model import NAME
 
 if TYPE_CHECKING:
@@ -57,7 +61,6 @@ def plan(model: str | None, as_json: bool, **asked: Any) -> None:
     the simulator, with synthetic routing."""
     from moesaic.cli.shared.advised_policies import advised_policies
     from moesaic.cli.shared.output import print_json
-    from moesaic.cli.study.plan_download import download
     from moesaic.cli.study.plan_target import described_elsewhere, options_for
     from moesaic.model_info.hub.hub_id import parse_hub_id
     from moesaic.model_info.model_zoo import load_model
@@ -224,3 +227,25 @@ def _linked(machine: MachineSpec, asked: dict[str, Any]) -> MachineSpec:
     if speed is None:
         return machine
     return replace(machine, pcie=replace(machine.pcie, bandwidth_gb_s=speed))
+
+
+def download(hub_id: HubId) -> dict[str, Any]:
+    """Sizes in bytes, and the same in words; a plan is of use without them."""
+    from moesaic.model_info.hub.listing import SPARE, free_bytes, read_listing
+
+    try:
+        listing = read_listing(hub_id)
+    except CannotFetch as error:
+        return {"words": f"What fetching it would take is not known: {error}"}
+    free, missing = free_bytes(), listing.missing_bytes
+    fits = missing + SPARE <= free
+    room = "which is enough" if fits else "which is not enough"
+    return {
+        "commit": listing.commit,
+        "files": len(listing.sizes),
+        "bytes": listing.bytes,
+        "missing_bytes": missing,
+        "free_bytes": free,
+        "fits": fits,
+        "words": f"To fetch: {listing}; the disk has {free / GB:.1f} GB free, {room}.",
+    }

@@ -10,10 +10,6 @@ class TensorType(NamedTuple):
     weights: int  # of one block
     bytes: int
 
-    @property
-    def bits_per_weight(self) -> float:
-        return self.bytes * 8 / self.weights
-
 
 F32 = TensorType("F32", 1, 4)
 F16 = TensorType("F16", 1, 2)

@@ -1,22 +1,28 @@
 """Brings files of a repository into the cache of `huggingface_hub`, which resumes what was
 interrupted, and says where they are. Tokens, HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE count as they
-do there."""
+do there.
+
+Where standard error is no terminal and the library shows no bar, lines say how far a download
+is."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from glob import escape
 from importlib.util import find_spec
 from pathlib import Path
 
 from moesaic.core.errors import CannotFetch
+from moesaic.core.units import GB
 from moesaic.model_info.hub.cached import missing_files, snapshot
 from moesaic.model_info.hub.faults import is_offline, not_in_cache, reported
 from moesaic.model_info.hub.hub_id import HubId
 from moesaic.model_info.hub.listing import Listing, check_disk, check_reachable, read_listing
-from moesaic.model_info.hub.progress import watched
 from moesaic.model_info.model_files import CONFIG
 
 Report = Callable[[str], None]
@@ -25,6 +31,7 @@ _TOKENIZER = "tokenizer.json"
 _NAMED = 3  # files that a line lists
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _log: Report = logging.getLogger("moesaic").info
+EVERY_S = 10.0
 
 
 def fetch_config(hub_id: HubId) -> Path:
@@ -122,3 +129,48 @@ def _complete(hub_id: HubId) -> Path | None:
     if folder is None or missing_files(folder, hub_id.file):
         return None
     return folder if hub_id.file is None else folder / hub_id.file
+
+
+@contextmanager
+def watched(hub_id: HubId, total: int, report: Callable[[str], None]) -> Iterator[None]:
+    """A line now and then: what the cache holds of the repository, half-fetched files included."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        yield
+        return
+    from huggingface_hub import constants
+    from huggingface_hub.file_download import repo_folder_name
+    from huggingface_hub.utils import (
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
+
+    folder = repo_folder_name(repo_id=hub_id.repo, repo_type="model")
+    blobs = Path(constants.HF_HUB_CACHE) / folder / "blobs"
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(EVERY_S):
+            report(f"fetching {hub_id}: {_bytes(blobs) / GB:.2f} of {total / GB:.2f} GB")
+
+    thread = threading.Thread(target=watch, name="moesaic-fetching", daemon=True)
+    shown = not are_progress_bars_disabled()
+    thread.start()
+    try:
+        if shown:
+            disable_progress_bars()
+        yield
+    finally:
+        if shown:
+            enable_progress_bars()
+        done.set()
+        thread.join()
+
+
+def _bytes(folder: Path) -> int:
+    size = 0
+    with suppress(OSError):
+        for file in folder.iterdir():
+            with suppress(OSError):  # renamed meanwhile
+                size += file.stat().st_size
+    return size

@@ -24,7 +24,10 @@ class Profile:
 
 
 class Layout:
-    """Keeps state: made for one run. `adapts`: whether it moves experts at run time."""
+    """Keeps state: made for one run. `adapts`: whether it moves experts at run time.
+
+    By itself it is the layout `striped`: experts lie in main memory's own placement, and nothing
+    moves."""
 
     adapts: bool = False
 

@@ -1,5 +1,8 @@
 """All statistics of a trace as one flat table of named numbers: what is printed, stored in
-calibrations and compared between real and synthetic traces."""
+calibrations and compared between real and synthetic traces.
+
+Among them is how sure the model was while the trace was recorded, and how many experts its tokens
+used."""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from moesaic.workloads.block import RoutingBlock
 from moesaic.workloads.source import TraceSource
 from moesaic.workloads.stats.batches import active_fraction, batch_loads, temperatures
-from moesaic.workloads.stats.certainty import certainty
 from moesaic.workloads.stats.layers import predictability
 from moesaic.workloads.stats.load import (
     entropy,
@@ -65,6 +68,7 @@ GROUPS = {
 }
 # The parts of the work, for a progress bar.
 PARTS = 6
+SURE = 0.7  # MoBiLE keeps a token above this
 
 
 def describe(
@@ -152,4 +156,38 @@ def _batches(sample: Sample) -> Statistics:
     for name, share in temperatures(sample, TEMPERATURE_BATCH).items():
         result[f"experts_at_{TEMPERATURE_BATCH}_{name}"] = share.experts
         result[f"tokens_at_{TEMPERATURE_BATCH}_{name}"] = share.tokens
+    return result
+
+
+def certainty(source: TraceSource, max_tokens: int) -> dict[str, float]:
+    """Of the first `max_tokens` tokens; empty where the trace knows neither."""
+    found: list[RoutingBlock] = []
+    if not (source.header.has_counts or source.header.has_confidence):
+        return {}
+    left = max_tokens
+    for block in source.blocks():
+        found.append(block.rows(slice(0, left)))
+        left -= len(found[-1])
+        if left <= 0:
+            break
+    return _used(found) | _confidence(found)
+
+
+def _used(blocks: list[RoutingBlock]) -> dict[str, float]:
+    counts = [block.counts for block in blocks if block.counts is not None]
+    if not counts:
+        return {}
+    return {"experts_per_token": float(np.concatenate(counts).mean())}
+
+
+def _confidence(blocks: list[RoutingBlock]) -> dict[str, float]:
+    result = {}
+    for name in ("top", "margin", "entropy"):
+        columns = [getattr(block, name) for block in blocks]
+        values = np.concatenate([c for c in columns if c is not None] or [np.zeros(0)])
+        known = values[~np.isnan(values)]
+        if known.size:
+            result[f"confidence_{name}"] = float(known.mean(dtype=float))
+        if known.size and name == "top":
+            result["confidence_above_70"] = float((known > SURE).mean())
     return result
