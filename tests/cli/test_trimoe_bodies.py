@@ -11,10 +11,10 @@ import pytest
 from moesaic.policies.schedule import schedules
 from moesaic.policies.tri.layer import NO_DIMM, layer_of, makespan, options_of
 from moesaic.reproductions.trimoe import Reproduction, paper
-from moesaic.reproductions.trimoe.bodies import execute
 from moesaic.reproductions.trimoe.replayed import costs_of
 from moesaic.reproductions.trimoe.runs import MAKESPAN, Run, Workload
 from moesaic.reproductions.trimoe.systems import SYSTEMS, policies_of
+from moesaic.reproductions.trimoe.table import execute
 
 SMALL = Workload(paper.QWEN, 8, layers=2)
 

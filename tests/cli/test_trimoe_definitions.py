@@ -18,7 +18,6 @@ from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.model_info.model_zoo import load_model
 from moesaic.reproductions.trimoe import paper, simulated
-from moesaic.reproductions.trimoe.bodies import execute
 from moesaic.reproductions.trimoe.fig3 import token_shares
 from moesaic.reproductions.trimoe.fig5 import busiest, tflops
 from moesaic.reproductions.trimoe.fig7 import seconds
@@ -29,6 +28,7 @@ from moesaic.reproductions.trimoe.sources import (
     loads_of,
     synthetic_choices,
 )
+from moesaic.reproductions.trimoe.table import execute
 from moesaic.reproductions.trimoe.wanted import Cell
 from moesaic.workloads.synthetic.expert_loads import LoadProcess
 

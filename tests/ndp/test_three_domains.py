@@ -3,13 +3,14 @@ arithmetic, while experts move between layouts; and is its time the simulator's?
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from virtual_machine import VirtualMachine
-from virtual_runner import virtual_runner
 
 import stock
 from moesaic.core.layer_plan import LayerPlan, Move
@@ -18,15 +19,60 @@ from moesaic.core.report import LayerReport
 from moesaic.core.routing import ExpertId, LayerRouting
 from moesaic.core.view import View
 from moesaic.engine.assemble import load_store, on_store
+from moesaic.engine.described_belief import host_reads
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner
 from moesaic.hardware.machine_reader import load_machine
+from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.hardware.what_if import changed
+from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.machines.real.routing_adapter import RoutingAdapter
+from moesaic.machines.sim import SimMachine
+from moesaic.machines.sim.physics import Physics
+from moesaic.machines.sim.planning_cost import PlanningCost
 from moesaic.models.bundled_model import default_model
+from moesaic.models.decoder import Decoder
+from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.open_model import load_decoder, open_model
 from moesaic.models.tokenizer import Tokenizer
-from moesaic.policies.policy_set import PolicySet
+from moesaic.policies.belief import warm_up
+from moesaic.policies.compose import Composition
+from moesaic.policies.policy_set import PHASES, PolicySet
+from moesaic.policies.shape import Shape
 from real_runs import PROMPT, Loaded, say, settings, truth
+
+MAX_STEP_TOKENS = 512  # that costs are measured for; more are extrapolated
+
+
+def virtual_runner(
+    decoder: Decoder,
+    store: ExpertStore,
+    machine: MachineSpec,
+    policies: PolicySet,
+    capacity: Capacity,
+    localized: Mapping[ExpertId, str] | None = None,
+) -> Runner:
+    """`localized` names the placement of experts that do not lie striped in main memory, such as
+    "whole@dimm3". The runner's reports are in virtual time."""
+    spec = decoder.architecture.spec
+    shape = Shape(spec.num_moe_layers, spec.num_experts, spec.top_k)
+    composition = Composition(policies.given_slots(capacity.slots), shape, capacity.slots)
+    planning = PlanningCost.of(machine.planner, composition.decides, composition.looks_ahead)
+    sim = SimMachine(Physics(machine, spec, store.kernel.dtype), capacity.slots, planning=planning)
+    sim.memory.place(composition.placement())
+    for expert, placement in (localized or {}).items():
+        sim.memory.place([expert], sim.topology.placement(placement))
+    sim.fill_main_memory()
+    belief = warm_up(sim, MAX_STEP_TOKENS, sim.topology)
+    return Runner(
+        decoder,
+        VirtualMachine(store, RoutingAdapter(composition.ranks), decoder.dtype, sim),
+        composition.brain(replace(belief, host_reads=host_reads(machine))),
+        ContiguousCache(spec, capacity.sequences, capacity.length, decoder.dtype),
+        {phase: composition.schedule_for(phase) for phase in PHASES},
+        composition.gate(),
+    )
+
 
 SLOTS = 12
 

@@ -18,7 +18,7 @@ from chat_models import talking
 from moesaic.lab.simulate.settings import Settings
 from moesaic.workloads.domains import domains_of
 from moesaic.workloads.source import open_trace
-from moesaic.workloads.stats.totals import totals
+from moesaic.workloads.stats.phases import totals
 
 RECORDS = [
     ({"question": "How many?", "answer": "3"}, Prompt("How many?", "some")),

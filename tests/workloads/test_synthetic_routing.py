@@ -13,9 +13,9 @@ from moesaic.model_info.model_zoo import load_model
 from moesaic.workloads.block import RoutingBlock, check_block, check_order, join
 from moesaic.workloads.bundled_traces import bundled_trace
 from moesaic.workloads.source import open_trace
+from moesaic.workloads.stats.phases import totals
 from moesaic.workloads.stats.sample import collect
 from moesaic.workloads.stats.summary import describe, describe_sample
-from moesaic.workloads.stats.totals import totals
 from moesaic.workloads.synthetic import match
 from moesaic.workloads.synthetic.calibration import (
     Calibration,

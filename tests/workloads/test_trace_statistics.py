@@ -30,9 +30,9 @@ from moesaic.workloads.stats.locality import (
     overlap,
     reuse_by_rank,
 )
+from moesaic.workloads.stats.phases import totals
 from moesaic.workloads.stats.sample import Sample, collect
 from moesaic.workloads.stats.summary import GROUPS, PARTS, describe, group_of
-from moesaic.workloads.stats.totals import totals
 
 
 def one_layer(tokens: list[list[int]], experts: int = 4, starts: tuple[int, ...] = ()) -> Sample:

@@ -49,8 +49,8 @@ def info(file: str, max_tokens: int, as_json: bool) -> None:
     from dataclasses import asdict
 
     from moesaic.cli.trace.trace_tables import print_header, print_statistics
+    from moesaic.workloads.stats.phases import totals
     from moesaic.workloads.stats.summary import PARTS, describe
-    from moesaic.workloads.stats.totals import totals
 
     source = open_named(file)
     with progress("describing", PARTS + 1, quiet=as_json) as advance:

@@ -24,7 +24,6 @@ COLD_EXPERTS, COLD_TOKENS, WARM_TOKENS = 0.70, 0.08, 0.70
 GPU_TOKENS, GPU_SHARE = 256, 0.30  # share of the peak at that many tokens, at least
 AMX_TFLOPS = (10.0, 40.0)  # tens to hundreds of tokens
 WARM_ON_NDP = 7.0  # times the time of the units if they take the warm experts as well
-GPU_NDP_UTILISATION = 0.086  # of the GPU, at most
 # Fig. 6: averages over the best baseline, least and largest of the three models
 DECODE_SPEEDUP = (2.12, 2.83)
 # Fig. 7, in the order of the models

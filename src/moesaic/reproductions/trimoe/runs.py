@@ -61,7 +61,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A system on a machine, which `bodies.execute` runs. `rule` is the contention rule; `shared`,
+    """A system on a machine, which `table.execute` runs. `rule` is the contention rule; `shared`,
     whether CPU and PCIe share the memory channels; `changes` are numbers of the machine that differ
     from its description, and `gpu_memory_gb` is the GPU's memory (None: the description's)."""
 

@@ -29,8 +29,9 @@ from moesaic.reproductions.trimoe import (
     spread,
     table3,
 )
-from moesaic.reproductions.trimoe.bodies import execute
-from moesaic.reproductions.trimoe.runs import Run
+from moesaic.reproductions.trimoe.replayed import replayed
+from moesaic.reproductions.trimoe.runs import MAKESPAN, PLANS, SIMULATOR, Run
+from moesaic.reproductions.trimoe.simulated import planned, simulated
 from moesaic.reproductions.trimoe.wanted import Wanted
 
 PARTS = (
@@ -39,6 +40,8 @@ PARTS = (
 )  # fmt: skip
 STARTS = "fig3, fig5, fig6, readings, headline, seeds, memory, fig7, table3, fig8, fig9, sec5.5, "
 STARTS += "beyond, sensitivity, migration, check, spread"
+
+_BODIES = {SIMULATOR: simulated, MAKESPAN: replayed, PLANS: planned}
 
 
 class Reproduction:
@@ -87,7 +90,7 @@ def _computed(
     if jobs <= 1 or len(groups) <= 1:
         for group in groups.values():
             for item in group:
-                yield item, _executed(item)
+                yield item, execute(item)
                 advance(1)
         return
     largest_first = sorted(groups.values(), key=len, reverse=True)
@@ -98,8 +101,9 @@ def _computed(
 
 
 def _group(items: list[Any]) -> list[tuple[Any, Any]]:
-    return [(item, _executed(item)) for item in items]
+    return [(item, execute(item)) for item in items]
 
 
-def _executed(item: Any) -> Any:
-    return execute(item) if isinstance(item, Run) else item.execute()
+def execute(item: Any) -> Any:
+    """An item's own result, or what the body that a run names makes of it."""
+    return _BODIES[item.body](item) if isinstance(item, Run) else item.execute()

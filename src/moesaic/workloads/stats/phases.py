@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from moesaic.workloads.block import PHASES, RoutingBlock
 from moesaic.workloads.source import LazyTrace, TraceSource
-from moesaic.workloads.stats.totals import totals
 
 
 def phases_of(source: TraceSource) -> tuple[str, ...]:
@@ -26,3 +27,19 @@ def of_phase(source: TraceSource, phase: str) -> TraceSource:
                 yield block.rows(wanted)
 
     return LazyTrace(source.header, blocks)
+
+
+def totals(source: TraceSource) -> dict[str, int]:
+    """Tokens, documents, and tokens of each phase, of the whole trace."""
+    tokens, documents, last = 0, 0, -1
+    phases = np.zeros(len(PHASES), np.int64)
+    for block in source.blocks():
+        if not len(block):
+            continue
+        tokens += len(block)
+        changes = int((block.documents[1:] != block.documents[:-1]).sum())
+        documents += changes + int(int(block.documents[0]) != last)
+        last = int(block.documents[-1])
+        phases += np.bincount(block.phases, minlength=len(PHASES))
+    by_phase = {f"{name}_tokens": int(n) for name, n in zip(PHASES, phases, strict=True)}
+    return {"tokens": tokens, "documents": documents, **by_phase}
