@@ -37,7 +37,7 @@ caches.register(NAME, Latest, "the highest latest score")
 EVERY_KIND = """
 from moesaic.policies.cache.lru import Lru
 from moesaic.policies.gate.full import Full
-from moesaic.policies.layout.base import Layout
+from moesaic.policies.layout.striped import Striped
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.policy_set import REGISTRIES
 from moesaic.policies.prefetch.none import NoPrefetch
@@ -50,7 +50,7 @@ class Mine(Schedule):
         ready = work.table[READY, : work.n] >= 0
         return served_as(work, [ON_GPU if here else ON_CPU for here in ready])
 
-own = {"cache": Lru, "gate": Full, "layout": Layout, "prefetch": NoPrefetch, "schedule": Mine}
+own = {"cache": Lru, "gate": Full, "layout": Striped, "prefetch": NoPrefetch, "schedule": Mine}
 for kind, policy in own.items():
     parameters = () if kind != "cache" else REGISTRIES["cache"].entry("lru").parameters
     REGISTRIES[kind].register(f"my-{kind}", policy, f"a {kind} of my own", parameters)

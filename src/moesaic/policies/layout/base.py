@@ -24,10 +24,7 @@ class Profile:
 
 
 class Layout:
-    """Keeps state: made for one run. `adapts`: whether it moves experts at run time.
-
-    By itself it is the layout `striped`: experts lie in main memory's own placement, and nothing
-    moves."""
+    """Keeps state: made for one run. `adapts`: whether it moves experts at run time."""
 
     adapts: bool = False
 
