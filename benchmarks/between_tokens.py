@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -19,7 +18,8 @@ import torch
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from moesaic import LLM, SamplingParams
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import ForwardPass
 from moesaic.models.bundled_model import model_path
 
 PARAMS: dict[str, dict[str, Any]] = {
@@ -47,13 +47,13 @@ class Switched:
     """A runner whose steps are submitted, or not."""
 
     def __init__(self, runner: Runner) -> None:
-        self._submit, self.on, self.submitted = runner.submit, True, 0
-        runner.submit = self.submit  # type: ignore[method-assign]
+        self._refuses, self.on, self.submitted = runner.refuses, True, 0
+        runner.refuses = self.refuses  # type: ignore[method-assign]
 
-    def submit(self, inputs: Sequence[SequenceInput]) -> bool:
-        done = self.on and self._submit(inputs)
-        self.submitted += done
-        return done
+    def refuses(self, work: ForwardPass) -> str | None:
+        why = self._refuses(work) if self.on else "it is switched off"
+        self.submitted += why is None
+        return why
 
 
 def measured(llm: LLM, params: SamplingParams) -> tuple[float, float]:

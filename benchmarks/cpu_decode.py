@@ -19,17 +19,15 @@ import torch
 from moesaic.engine.assemble import on_store, synthetic_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
-from moesaic.engine.runner import SequenceInput
 from moesaic.hardware.caches import stream_bytes
 from moesaic.hardware.host import usable_cores
 from moesaic.kernels import _native
 from moesaic.kernels.instruction_sets import choose
 from moesaic.kernels.native_executor import NativeExecutor
 from moesaic.kernels.native_linear import DenseRunner, PackedWeight, byte_buffer
-from moesaic.machines.real.cpu_machine import CpuMachine
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.native_step import Forced, NativeStep
-from moesaic.machines.real.real_machine import DecodedTokens
 from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.models.architecture import Architecture
 from moesaic.models.decoder import Decoder
@@ -87,7 +85,7 @@ class Steps:
         spec = decoder.architecture.spec
         cache = ContiguousCache(spec, batch, context + 1, torch.bfloat16)
         self._native = NativeStep(decoder, store, cache, pool)
-        self._tokens = DecodedTokens(tuple(range(batch)), tuple(range(batch)), (context,) * batch)
+        self._work = ForwardPass([Piece(slot, [slot], first=context) for slot in range(batch)])
         self._routings = [random_routing(decoder, batch, seed) for seed in range(8)]
 
     def run(self, steps: int) -> tuple[float, np.ndarray]:
@@ -96,7 +94,7 @@ class Steps:
         for number in range(steps):
             forced = self._routings[number % len(self._routings)]
             began = perf_counter_ns()
-            result = self._native.run(self._tokens, forced=forced, timed=True)
+            result = self._native.run(self._work, forced=forced, timed=True)
             taken.append((perf_counter_ns() - began) / 1e6)
             assert result.phase_times is not None
             phases.append(_durations(result.phase_times.numpy(), began + int(taken[-1] * 1e6)))
@@ -129,12 +127,11 @@ def layerwise_ms(
     decoder = synthetic_decoder(architecture, "bf16", dense=dense)
     settings = EngineSettings(accelerator="none", threads=threads, max_sequences=1)
     runner = on_store(decoder, store, settings, Capacity(0, 1, 256))
-    assert isinstance(runner.machine, CpuMachine), "no accelerator"
-    runner.machine.drive_layerwise("asked for")
+    runner.machine.use_only_layerwise("asked for")
     taken = []
     for number in range(steps):
         began = perf_counter_ns()
-        runner.step([SequenceInput(0, [number])])
+        runner.step(ForwardPass([Piece(0, [number])]))
         taken.append((perf_counter_ns() - began) / 1e6)
     runner.close()
     return median(taken[2:])

@@ -22,9 +22,10 @@ from moesaic.engine.assemble import on_store, synthetic_store
 from moesaic.engine.dense_weights import dense_packer
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
 from moesaic.hardware.host import usable_cores
 from moesaic.kernels.instruction_sets import REFERENCE, choose
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from moesaic.models import grouped_attention
 from moesaic.models.synthetic_architecture import synthetic_architecture
 from moesaic.models.synthetic_model import synthetic_decoder
@@ -120,7 +121,7 @@ def layer_parts(runner: Runner, options: argparse.Namespace) -> dict[str, object
 
 def prompt_seconds(runner: Runner, tokens: int, vocabulary: int) -> float:
     began = perf_counter()
-    runner.step([SequenceInput(0, [number * 131 % vocabulary for number in range(tokens)])])
+    runner.step(ForwardPass([Piece(0, [number * 131 % vocabulary for number in range(tokens)])]))
     seconds = perf_counter() - began
     runner.free_slot(0)
     return seconds

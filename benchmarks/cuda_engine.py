@@ -25,11 +25,12 @@ from moesaic.core.routing import LayerRouting
 from moesaic.engine.assemble import on_store, synthetic_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, choose_routing
+from moesaic.machines.cuda.captured import Captured
 from moesaic.machines.cuda.conductor import LayerTimes
-from moesaic.machines.cuda.cuda_machine import CudaMachine
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from moesaic.models.synthetic_architecture import synthetic_architecture
 from moesaic.policies.policy_set import PolicySet
 from moesaic.workloads.steps import decode_steps, prefill_steps
@@ -93,7 +94,7 @@ def read(runner: Runner, prompts: list[Layers]) -> list[float]:
         tokens = len(routing[0].experts)
         numbers = np.random.default_rng(0).integers(1000, size=tokens).tolist()
         started = perf_counter()
-        runner.step([SequenceInput(0, numbers)], routing.__getitem__)
+        runner.step(ForwardPass([Piece(0, numbers)], replay=routing.__getitem__))
         rates.append(tokens / (perf_counter() - started))
         runner.free_slot(0)
     return rates
@@ -102,11 +103,10 @@ def read(runner: Runner, prompts: list[Layers]) -> list[float]:
 def layer_parts(runner: Runner) -> dict[str, float]:
     """Of the last step's layers by the conductor, microseconds: deciding, submitting, until the
     CPU's sum is there, from there to the next layer's routing; experts on the CPU and moved."""
-    machine = runner.machine
-    assert isinstance(machine, CudaMachine)
-    times = machine.layer_times
-    if not times:
+    traced = runner.machine.trace()
+    if traced is None:
         return {}
+    times = traced.times
     return {
         "plan": round(mean(t.planned - t.routed for t in times) / 1e3),
         "submit": round(mean(t.submitted - t.planned for t in times) / 1e3),
@@ -123,15 +123,14 @@ def write(runner: Runner, steps: list[Layers]) -> dict[str, float]:
     milliseconds: list[float] = []
     layers: list[LayerTimes] = []
     batch = len(steps[0][0].experts)
-    machine = runner.machine
-    assert isinstance(machine, CudaMachine)
     for number, routing in enumerate(steps):
-        inputs = [SequenceInput(slot, [number % 1000]) for slot in range(batch)]
-        runner.step(inputs, routing.__getitem__)
+        inputs = [Piece(slot, [number % 1000]) for slot in range(batch)]
+        runner.step(ForwardPass(inputs, replay=routing.__getitem__))
         assert runner.report is not None
         if number >= WARMUP:
             milliseconds.append(runner.report.latency_ns / 1e6)
-            layers += machine.layer_times
+            traced = runner.machine.trace()
+            layers += [] if traced is None else traced.times
     return {
         "tok_s": round(1e3 * batch / median(milliseconds), 1),
         "cpu": round(mean(t.on_cpu for t in layers), 2),
@@ -144,15 +143,14 @@ def write(runner: Runner, steps: list[Layers]) -> dict[str, float]:
 
 def show(runner: Runner, timeline: Timeline, name: str) -> None:
     """Two layers of the last step in microseconds, and how much of the step is accounted for."""
-    report, machine = runner.report, runner.machine
+    report, captured = runner.report, runner.machine.last
     assert report is not None
-    assert isinstance(machine, CudaMachine)
-    assert machine._graphs is not None
+    assert isinstance(captured, Captured)
     middle = len(report.layers) // 2
     inside = [s for s in timeline.spans if report.start_ns <= s.start_ns < report.end_ns]
     lanes = [s for s in inside if s.lane in (GPU, ENGINE)]
     told = covered_ns(lanes, report.start_ns, report.end_ns) / report.latency_ns
-    clock = machine._graphs._spans.uncertainty_ns
+    clock = captured._spans.uncertainty_ns
     print(f"{name}: {report.latency_ns / 1e3:.0f} us, {told:.1%} of it told by GPU and "
           f"engine; the GPU's clock is known within {clock} ns")  # fmt: skip
     spans = sorted(
@@ -172,7 +170,7 @@ def measure(model: Model, dtype: str, ratio: float, arguments: argparse.Namespac
         with running(model, system, ratio, 1, arguments.prompt, timeline) as runner:
             row = {"dtype": dtype, "cache": ratio, "system": system}
             if arguments.layerwise:
-                runner.machine.drive_layerwise("asked for")
+                runner.machine.use_only_layerwise("asked for")
             row["prompt_tok_s"] = [round(rate) for rate in read(runner, model.prompts)]
             row["prompt_us"] = layer_parts(runner)
             decodes = arguments.tokens > 0 and not arguments.layerwise

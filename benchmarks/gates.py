@@ -80,9 +80,9 @@ class System:
     def drive_layerwise(self) -> bool:
         """For good; False: nothing was captured before."""
         machine = self.runner.machine
-        if machine.layerwise_because is not None:
+        if machine.why_layerwise is not None:
             return False
-        machine.drive_layerwise("gates are compared")
+        machine.use_only_layerwise("gates are compared")
         return True
 
 

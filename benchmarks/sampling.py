@@ -20,7 +20,7 @@ import torch
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.engine.sampling.sampling_state import SamplingState
-from moesaic.machines.real.row_sampling import RowSampling
+from moesaic.machines.forward_pass import RowSampling
 
 VOCABULARY = 151_936
 CASES: dict[str, dict[str, Any]] = {
@@ -90,7 +90,8 @@ def on_gpu(logits: torch.Tensor, params: SamplingParams) -> float:
 def engine(layers: int, tokens: int, ratio: float) -> None:
     from benchmarks.cuda_engine import Layers, Model, running
     from moesaic.core.report import Timeline
-    from moesaic.engine.runner import Runner, SequenceInput
+    from moesaic.engine.runner import Runner
+    from moesaic.machines.forward_pass import ForwardPass, Piece
 
     params = {"greedy": CASES["greedy"], "sampled": CASES["all three"], "by the host": None}
     sampler = Sampler()
@@ -98,7 +99,7 @@ def engine(layers: int, tokens: int, ratio: float) -> None:
     def step(runner: Runner, routing: Layers, name: str, row: SamplingState) -> float:
         how = sampler.row_sampling(row) if params[name] is not None else None
         started = perf_counter()
-        output = runner.step([SequenceInput(0, [7], sampling=how)], routing.__getitem__)
+        output = runner.step(ForwardPass([Piece(0, [7], sampling=how)], replay=routing.__getitem__))
         sampler.sample(output, [row])
         return perf_counter() - started
 

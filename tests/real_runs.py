@@ -15,7 +15,8 @@ from moesaic.core.report import Timeline
 from moesaic.engine.assemble import load_store, on_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.decoder import Decoder
@@ -130,9 +131,9 @@ def measured(name: str, accelerator: str = "emulated") -> Belief:
 
 def say(runner: Runner, tokens: list[int] = PROMPT, steps: int = STEPS, slot: int = 0) -> Said:
     """Greedily, as the stock model is asked in `truth`."""
-    seen = [runner.step([SequenceInput(slot, tokens, all_logits=True)])]
+    seen = [runner.step(ForwardPass([Piece(slot, tokens, all_logits=True)]))]
     text = [int(seen[-1][-1].argmax())]
     for _ in range(steps):
-        seen.append(runner.step([SequenceInput(slot, text[-1:])]))
+        seen.append(runner.step(ForwardPass([Piece(slot, text[-1:])])))
         text.append(int(seen[-1][-1].argmax()))
     return Said(torch.cat(seen), text)

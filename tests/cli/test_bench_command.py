@@ -15,7 +15,7 @@ from command import refused, run, run_json
 
 import stock
 from moesaic.lab.bench import bench_configs
-from moesaic.machines.real.real_machine import RealMachine
+from moesaic.machines.real.machine import Machine
 from moesaic.models.bundled_model import NAME
 
 TINY: dict[str, Any] = {
@@ -209,7 +209,7 @@ def test_steps_are_driven_layer_by_layer_where_that_is_asked(
 ) -> None:
     reasons: list[str] = []
     monkeypatch.setattr(
-        RealMachine, "drive_layerwise", lambda machine, because: reasons.append(because)
+        Machine, "use_only_layerwise", lambda machine, because: reasons.append(because)
     )
     words = ("bench", "--synthetic", config, "--accelerator", "emulated", *SHORT, "-p", 0)
     run_json(*words)

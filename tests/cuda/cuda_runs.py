@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from moesaic.machines.cuda.cuda_machine import CudaMachine
+from moesaic.machines.cuda.gpu_layers import GpuLayers
 from moesaic.machines.cuda.streams import HostMark, HostStreams, Mark
-from moesaic.machines.real.real_machine import RealMachine
+from moesaic.machines.real.machine import Machine
 from moesaic.policies.belief import Belief
 
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -113,14 +113,15 @@ def late(monkeypatch: pytest.MonkeyPatch) -> LateStreams:
     return streams
 
 
-def note_reads(machine: RealMachine, streams: LateStreams, monkeypatch: Any) -> None:
+def note_reads(machine: Machine, streams: LateStreams, monkeypatch: Any) -> None:
     """Let the streams know which blocks experts are computed from."""
-    assert isinstance(machine, CudaMachine)
-    launch = machine._experts.launch
+    layers = machine.layerwise
+    assert isinstance(layers, GpuLayers)
+    launch = layers.experts.launch
 
     def launched(experts: Sequence[int], blocks: Sequence[torch.Tensor]) -> None:
         for block in blocks:
             streams.read(block)
         launch(experts, blocks)
 
-    monkeypatch.setattr(machine._experts, "launch", launched)
+    monkeypatch.setattr(layers.experts, "launch", launched)

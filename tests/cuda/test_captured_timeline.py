@@ -11,6 +11,7 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
+from executors import captured_of
 from graph_models import shrunk
 from random_experts import filled_store
 
@@ -19,8 +20,8 @@ from moesaic.core.report import AWAIT_PLAN, ENGINE, Span, StepReport, Timeline, 
 from moesaic.engine.assemble import on_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
-from moesaic.engine.runner import Runner, SequenceInput
-from moesaic.machines.cuda.cuda_machine import CudaMachine
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.policy_set import PolicySet
 
@@ -46,11 +47,11 @@ def runner_of(name: str, names: tuple[str, str, str], timeline: Timeline) -> Run
 def conversation(runner: Runner) -> tuple[list[StepReport], torch.Tensor]:
     """A prompt, tokens of one sequence, tokens of two."""
     rows, reports = [], []
-    steps = [[SequenceInput(0, list(range(3, 133)))], [SequenceInput(1, [5, 6, 7])]]
-    steps += [[SequenceInput(0, [17 * number])] for number in range(6)]
-    steps += [[SequenceInput(slot, [40 + number]) for slot in (0, 1)] for number in range(3)]
+    steps = [[Piece(0, list(range(3, 133)))], [Piece(1, [5, 6, 7])]]
+    steps += [[Piece(0, [17 * number])] for number in range(6)]
+    steps += [[Piece(slot, [40 + number]) for slot in (0, 1)] for number in range(3)]
     for step in steps:
-        rows.append(runner.step(step))
+        rows.append(runner.step(ForwardPass(step)))
         assert runner.report is not None
         reports.append(runner.report)
     return reports, torch.cat(rows)
@@ -75,11 +76,10 @@ def test_the_timeline_accounts_for_every_captured_step(
     timeline = Timeline(engine=True)
     runner = runner_of(name, names, timeline)
     machine = runner.machine
-    assert isinstance(machine, CudaMachine)
-    assert machine.layerwise_because is None
+    captured = captured_of(runner)
     reports, _ = conversation(runner)
-    assert machine.layer_times, "the last step was a captured one"
-    layers = len(machine.layer_times)
+    assert machine.last is captured, "the last step was a captured one"
+    layers = machine.store.layers
     first = 2 if name.startswith("deepseek") else 0  # prompts of latent attention are not captured
     assert_in_order([s for s in timeline.spans if s.end_ns > reports[first].start_ns])
     for report in reports[first:]:
@@ -95,8 +95,7 @@ def test_the_timeline_accounts_for_every_captured_step(
         for s in on_gpu:
             assert report.start_ns <= s.start_ns
             assert s.end_ns <= report.end_ns
-    assert machine._graphs is not None
-    assert machine._graphs._spans.uncertainty_ns < 50_000
+    assert captured._spans.uncertainty_ns < 50_000
     runner.close()
 
 

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import torch
 from cuda_runs import DEVICES, late
+from executors import layers_of
 
 from interrupting import Interrupt
-from moesaic.engine.runner import Runner, SequenceInput
-from moesaic.machines.cuda.cuda_machine import CudaMachine
+from moesaic.engine.runner import Runner
 from moesaic.machines.cuda.slots import DeviceSlots
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from random_plans import RandomBrain
 from real_runs import PROMPT, load, loaded, running, say, settings, truth
 
@@ -23,8 +24,7 @@ HOW = settings("best-split", "two-speed", "impact", accelerator="cuda")
 
 def assert_residency_is_true(runner: Runner) -> None:
     """What is said to be there is there, and no slot is lost."""
-    machine = runner.machine
-    assert isinstance(machine, CudaMachine)
+    machine = layers_of(runner)
     machine.streams.synchronize()
     machine.transfers.cancel_background()
     residency = machine.residency
@@ -36,7 +36,7 @@ def assert_residency_is_true(runner: Runner) -> None:
 
 
 def decoded(runner: Runner, name: str, step: int) -> None:
-    (logits,) = runner.step([SequenceInput(0, truth(name).text[step : step + 1])])
+    (logits,) = runner.step(ForwardPass([Piece(0, truth(name).text[step : step + 1])]))
     assert (logits - truth(name).logits[len(PROMPT) + step]).abs().max() < TOLERANCE
 
 
@@ -50,7 +50,7 @@ def test_an_interruption_before_any_line_leaves_nothing_behind(
     if lately:
         late(monkeypatch)
     with running(model, HOW, slots, brain=RandomBrain(model.spec, slots)) as runner:
-        runner.step([SequenceInput(0, PROMPT)])
+        runner.step(ForwardPass([Piece(0, PROMPT)]))
         with Interrupt() as usual:
             decoded(runner, name, 0)
         assert usual.lines > 100, "the machine is somewhere else"
@@ -59,7 +59,7 @@ def test_an_interruption_before_any_line_leaves_nothing_behind(
             length = runner.cache.length(0)
             try:
                 with Interrupt(at):
-                    runner.step([SequenceInput(0, truth(name).text[1:2])])
+                    runner.step(ForwardPass([Piece(0, truth(name).text[1:2])]))
             except KeyboardInterrupt:
                 interrupted += 1
             runner.cache.truncate(0, length)
@@ -85,13 +85,13 @@ def test_a_failing_kernel_fails_its_step_and_no_other(
         compute(*args)
 
     with running(model, HOW, slots, brain=RandomBrain(model.spec, slots), device=device) as runner:
-        runner.step([SequenceInput(0, PROMPT)])
+        runner.step(ForwardPass([Piece(0, PROMPT)]))
         for at in range(1, 9):
             calls[0] = 0
             with monkeypatch.context() as patched:
                 patched.setattr(model.store.kernel, "compute", failing)
                 with pytest.raises(RuntimeError, match="this time it fails"):
-                    runner.step([SequenceInput(0, truth(name).text[at - 1 : at])])
+                    runner.step(ForwardPass([Piece(0, truth(name).text[at - 1 : at])]))
             decoded(runner, name, at - 1)
         assert_residency_is_true(runner)
 
@@ -101,8 +101,7 @@ def test_capacity_is_respected_and_memory_is_what_was_said(device: str) -> None:
     model = loaded("olmoe")
     slots = model.slots(0.2)
     with running(model, HOW, slots, brain=RandomBrain(model.spec, slots), device=device) as runner:
-        machine = runner.machine
-        assert isinstance(machine, CudaMachine)
+        machine = layers_of(runner)
         size = machine.store.kernel.block_bytes
         staging = machine.capabilities.staging_slots(machine.store.experts, size)
         assert len(machine.slots.slab) == slots + staging
@@ -128,9 +127,7 @@ def test_experts_are_placed_after_what_their_memory_was_used_for(
     model = loaded("olmoe")
     with running(model, HOW, model.slots(0.3), device="cuda") as runner:
         assert_residency_is_true(runner)
-        machine = runner.machine
-        assert isinstance(machine, CudaMachine)
-        assert machine.residency.occupied > 0
+        assert runner.machine.residency.occupied > 0
 
 
 def test_closing_stops_the_thread_also_in_the_middle_of_a_step() -> None:
@@ -144,5 +141,5 @@ def test_closing_stops_the_thread_also_in_the_middle_of_a_step() -> None:
             assert len(ours() - before) == 1, "the CPU's"
             if at is not None:
                 with pytest.raises(KeyboardInterrupt), Interrupt(at):
-                    runner.step([SequenceInput(0, PROMPT)])
+                    runner.step(ForwardPass([Piece(0, PROMPT)]))
         assert ours() <= before

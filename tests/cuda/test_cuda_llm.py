@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from executors import layers_of
 
 import stock
 from moesaic import LLM, SamplingParams
@@ -18,7 +19,6 @@ from moesaic.engine import gpu_memory, loading
 from moesaic.engine.assemble import assemble
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.machines import accelerators
-from moesaic.machines.cuda.cuda_machine import CudaMachine
 from moesaic.workloads.documents import documents
 from moesaic.workloads.source import open_trace
 
@@ -76,10 +76,9 @@ def test_a_recording_is_the_cpus(tmp_path: Path) -> None:
 
 def test_slots_are_what_fits_on_the_gpu() -> None:
     with LLM(stock.saved("olmoe").folder, **TIGHT, accelerator="cuda") as llm:
-        machine, plan = llm.model.runner.machine, llm.model.plan
-        assert isinstance(machine, CudaMachine)
+        plan = llm.model.plan
         assert plan.capacity.slots == llm.model.spec.num_expert_blocks, "all of so small a model"
-        assert machine.slots.count == plan.capacity.slots
+        assert layers_of(llm.model.runner).slots.count == plan.capacity.slots
 
 
 def test_without_a_gpu_it_is_refused_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ from made_up import in_turns
 from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.report import Timeline
 from moesaic.core.routing import LayerRouting
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from random_plans import RandomBrain
 from real_runs import PROMPT, Said, loaded, opened, running, say, settings, truth
 
@@ -91,10 +92,10 @@ def test_every_system_waits(names: Names, monkeypatch: pytest.MonkeyPatch) -> No
 
 def in_pieces(runner: Runner) -> torch.Tensor:
     """Two sequences: one prompt in pieces beside the other's decoding."""
-    rows = [runner.step([SequenceInput(0, PROMPT[:9])])]
+    rows = [runner.step(ForwardPass([Piece(0, PROMPT[:9])]))]
     for start in range(0, 20, 5):
-        piece = SequenceInput(1, PROMPT[start : start + 5])
-        rows.append(runner.step([SequenceInput(0, [start]), piece]))
+        piece = Piece(1, PROMPT[start : start + 5])
+        rows.append(runner.step(ForwardPass([Piece(0, [start]), piece])))
     return torch.cat(rows)
 
 
@@ -127,7 +128,9 @@ def test_replayed_routing_takes_the_place_of_the_routers(name: str, device: str)
     alone, said = settings("best-split", "lru", "none", accelerator="none"), []
     for how, slots in ((alone, 0), (HOW, model.slots(0.3))):
         with running(model, how, slots, device=device) as runner:
-            said.append(runner.step([SequenceInput(0, PROMPT[:6], True)], routing.__getitem__))
+            said.append(
+                runner.step(ForwardPass([Piece(0, PROMPT[:6], True)], replay=routing.__getitem__))
+            )
     assert (said[0] - said[1]).abs().max() < FP32_TOLERANCE
     own = truth(name).logits[:6]
     assert (said[0] - own).abs().max() > 0.01, "the routers chose the same"
@@ -165,7 +168,9 @@ def test_bf16_is_as_close_as_the_cpus(name: str, names: Names, dtype: str) -> No
     alone, errors = settings("best-split", "lru", "none", accelerator="none"), []
     for how, slots in ((alone, 0), (settings(*names, accelerator="cuda"), model.slots(0.3))):
         with running(model, how, slots, device="cuda") as runner:
-            seen = [runner.step([SequenceInput(0, PROMPT, all_logits=True)])]
-            seen += [runner.step([SequenceInput(0, [token])]) for token in truth(name).text[:-1]]
+            seen = [runner.step(ForwardPass([Piece(0, PROMPT, all_logits=True)]))]
+            seen += [
+                runner.step(ForwardPass([Piece(0, [token])])) for token in truth(name).text[:-1]
+            ]
         errors.append((torch.cat(seen).float() - truth(name).logits).abs().median())
     assert errors[1] < 1.5 * errors[0]

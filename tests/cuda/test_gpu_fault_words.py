@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from executors import layers_of
 
 import stock
 from moesaic import LLM, SamplingParams
@@ -17,7 +18,7 @@ from moesaic.engine.assemble import assemble
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.hardware.nvidia import _too_old, torch_cuda_version
 from moesaic.kernels.gpu.driver import CudaFailed
-from moesaic.machines.cuda.cuda_machine import CudaMachine
+from moesaic.machines.cuda.gpu_layers import GpuLayers
 from moesaic.machines.cuda.slots import DeviceSlots
 
 HOW: dict[str, Any] = {"accelerator": "cuda", "cache_ratio": 0.25, "threads": 1, "dtype": "fp32"}
@@ -38,14 +39,12 @@ def opened(**changes: Any) -> LLM:
     return LLM(stock.saved("olmoe").folder, **(HOW | changes))
 
 
-def machine_of(llm: LLM) -> CudaMachine:
-    machine = llm.model.runner.machine
-    assert isinstance(machine, CudaMachine)
-    return machine
+def machine_of(llm: LLM) -> GpuLayers:
+    return layers_of(llm.model.runner)
 
 
 def fail_once(
-    machine: CudaMachine, error: Exception, monkeypatch: pytest.MonkeyPatch, name: str = "start"
+    machine: GpuLayers, error: Exception, monkeypatch: pytest.MonkeyPatch, name: str = "start"
 ) -> None:
     usual = getattr(machine, name)
 

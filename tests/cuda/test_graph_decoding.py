@@ -12,6 +12,7 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
+from executors import captured_of, layers_of
 from graph_models import DIFFERING, FAMILIES, shrunk
 from random_experts import filled_store
 
@@ -21,9 +22,9 @@ from moesaic.core.view import View
 from moesaic.engine.assemble import on_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
 from moesaic.kernels.quantized_linear import DenseQuantizer
-from moesaic.machines.cuda.cuda_machine import CudaMachine
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.policy_set import PolicySet
@@ -49,27 +50,27 @@ def runner_of(name: str, dtype: str, names: tuple[str, str, str], dense: str = "
 Choices = list[list[LayerRouting]]  # by step and layer
 
 
-def steps() -> Iterator[list[SequenceInput]]:
+def steps() -> Iterator[list[Piece]]:
     """Prompts of several lengths and tokens decoded after them, in batches of one to three, with
     another prompt in between."""
-    yield [SequenceInput(i, p) for i, p in enumerate(PROMPTS)]
+    yield [Piece(i, p) for i, p in enumerate(PROMPTS)]
     for number in range(4):
-        yield [SequenceInput(i, [17 * number + i]) for i in range(3)]
-        yield [SequenceInput(1, [40 + number])]
+        yield [Piece(i, [17 * number + i]) for i in range(3)]
+        yield [Piece(1, [40 + number])]
         if number == 1:
-            yield [SequenceInput(3, [1, 2, 3, 4])]
+            yield [Piece(3, [1, 2, 3, 4])]
 
 
-def long_steps() -> Iterator[list[SequenceInput]]:
+def long_steps() -> Iterator[list[Piece]]:
     """From 240 to 280 positions: blocks of keys are full, and a second piece begins."""
     text = [(37 * number) % 900 for number in range(240)]
-    yield [SequenceInput(0, text[:120])]
-    yield [SequenceInput(0, text[120:])]
+    yield [Piece(0, text[:120])]
+    yield [Piece(0, text[120:])]
     for number in range(40):
-        yield [SequenceInput(0, [(17 * number) % 900])]
+        yield [Piece(0, [(17 * number) % 900])]
 
 
-Talk = Callable[[], Iterator[list[SequenceInput]]]
+Talk = Callable[[], Iterator[list[Piece]]]
 
 
 def said(runner: Runner, choices: Choices | None = None, talk: Talk = steps) -> torch.Tensor:
@@ -77,17 +78,10 @@ def said(runner: Runner, choices: Choices | None = None, talk: Talk = steps) -> 
     rows = []
     for number, inputs in enumerate(talk()):
         replay = None if choices is None else choices[number].__getitem__
-        rows.append(runner.step(inputs, replay))
+        rows.append(runner.step(ForwardPass(inputs, replay=replay)))
     for slot in range(CAPACITY.sequences):
         runner.free_slot(slot)
     return torch.cat(rows).double()
-
-
-def machine_of(runner: Runner) -> CudaMachine:
-    machine = runner.machine
-    assert isinstance(machine, CudaMachine)
-    assert machine.layerwise_because is None
-    return machine
 
 
 def conversation(runner: Runner) -> torch.Tensor:
@@ -99,16 +93,14 @@ def conversation(runner: Runner) -> torch.Tensor:
 
 def close(runner: Runner) -> None:
     """After captured steps."""
-    graphs = machine_of(runner)._graphs
-    assert graphs is not None
-    assert graphs.has_slots, "the last steps were captured ones"
-    check_slots(machine_of(runner))
+    assert captured_of(runner).has_slots, "the last steps were captured ones"
+    check_slots(runner)
     runner.close()
 
 
 def driven(runner: Runner, talk: Talk = steps) -> tuple[torch.Tensor, Choices]:
     """The same conversation layer by layer, and which experts were chosen."""
-    machine_of(runner)._graphs = None
+    runner.machine.use_only_layerwise("it is compared")
     decide, layers = runner.brain.decide, runner.decoder.architecture.spec.num_moe_layers
     found: list[LayerRouting] = []
 
@@ -118,16 +110,17 @@ def driven(runner: Runner, talk: Talk = steps) -> tuple[torch.Tensor, Choices]:
 
     runner.brain.decide = decided  # type: ignore[method-assign]
     rows = said(runner, talk=talk)
-    check_slots(machine_of(runner))
+    check_slots(runner)
     runner.close()
     return rows, [found[start : start + layers] for start in range(0, len(found), layers)]
 
 
-def check_slots(machine: CudaMachine) -> None:
+def check_slots(runner: Runner) -> None:
     """Every resident expert is in its slot, byte for byte."""
-    machine._take_slots_back()
+    machine, layers = runner.machine, layers_of(runner)
+    machine.executors[0].leave()
     for layer, expert in zip(*machine.residency.resident.nonzero(), strict=True):
-        there = machine.slots.block(int(layer), int(expert))
+        there = layers.slots.block(int(layer), int(expert))
         assert torch.equal(there.cpu(), machine.store.block(int(layer), int(expert)))
 
 
@@ -198,20 +191,22 @@ def test_a_copied_prefix_decodes_as_the_one_it_was_copied_from() -> None:
     """Right after the copy, by a graph, which has a stream of its own."""
     runner = runner_of("qwen3-30b-a3b", "bf16", ("gpu-only", "lru", "none"))
     prompt = [(37 * number) % 900 for number in range(40)]
-    runner.step([SequenceInput(0, prompt[:32])])
-    runner.step([SequenceInput(0, prompt[32:])])
-    runner.step([SequenceInput(0, [1])])  # the graph is compiled and captured now
-    runner.step([SequenceInput(0, [2])])
+    runner.step(ForwardPass([Piece(0, prompt[:32])]))
+    runner.step(ForwardPass([Piece(0, prompt[32:])]))
+    runner.step(ForwardPass([Piece(0, [1])]))  # the graph is compiled and captured now
+    runner.step(ForwardPass([Piece(0, [2])]))
     rows = []
     for slot in (1, 2):
         runner.copy_prefix(0, slot, 40)
         rows.append(
-            torch.cat([runner.step([SequenceInput(slot, [3 + number])]) for number in range(6)])
+            torch.cat(
+                [runner.step(ForwardPass([Piece(slot, [3 + number])])) for number in range(6)]
+            )
         )
     for both in (runner.cache.first, runner.cache.second):
         assert torch.equal(both[:, 1, :40], both[:, 0, :40])
     runner.cache.truncate(0, 40)
-    whole = torch.cat([runner.step([SequenceInput(0, [3 + number])]) for number in range(6)])
+    whole = torch.cat([runner.step(ForwardPass([Piece(0, [3 + number])])) for number in range(6)])
     runner.close()
     for copied in rows:
         assert agreement(copied.double(), whole.double()) == 1.0

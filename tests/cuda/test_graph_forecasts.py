@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -11,15 +9,13 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
+from executors import captured_of, layers_of
 from graph_models import FAMILIES, shrunk
 from test_graph_decoding import agreement, conversation, runner_of
 
-from moesaic.core.body import Decider
 from moesaic.core.layer_plan import LayerPlan
-from moesaic.core.report import StepReport
-from moesaic.engine.runner import Runner, SequenceInput
-from moesaic.machines.cuda.cuda_machine import CudaMachine
-from moesaic.machines.real.real_machine import ForwardPass
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from moesaic.models.architecture import Architecture
 from network_changes import with_router
 
@@ -27,37 +23,33 @@ SYSTEM = ("hybrid", "mrs", "impact")
 Said = list[tuple[torch.Tensor, torch.Tensor]]  # experts and scores, of every layer of every step
 
 
-def machine_of(runner: Runner) -> CudaMachine:
-    assert isinstance(runner.machine, CudaMachine)
-    return runner.machine
-
-
 def decoded(runner: Runner) -> torch.Tensor:
-    rows = [runner.step([SequenceInput(i, [5 + i, 6, 7, 8 * i + 1]) for i in range(3)])]
+    rows = [runner.step(ForwardPass([Piece(i, [5 + i, 6, 7, 8 * i + 1]) for i in range(3)]))]
     for number in range(6):
-        rows.append(runner.step([SequenceInput(i, [17 * number + i]) for i in range(3)]))
-        rows.append(runner.step([SequenceInput(1, [40 + number])]))
+        rows.append(runner.step(ForwardPass([Piece(i, [17 * number + i]) for i in range(3)])))
+        rows.append(runner.step(ForwardPass([Piece(1, [40 + number])])))
     return torch.cat(rows)
 
 
 def captured_forecasts(runner: Runner) -> tuple[Said, torch.Tensor]:
     """What stood in the mailbox after every step."""
-    machine, said = machine_of(runner), []
-    graphs = machine._graphs
-    assert graphs is not None
-    run: Callable[[int, ForwardPass, Decider, bool], StepReport] = graphs.step
+    said: Said = []
+    graphs = captured_of(runner)
+    collect = graphs.collect
 
-    def step(number: int, work: ForwardPass, brain: Decider, traced: bool = False) -> StepReport:
-        report = run(number, work, brain, traced)
-        box, tokens = graphs._steps._mailbox, work.step.tokens
+    def collected() -> torch.Tensor:
+        assert graphs._begun is not None
+        tokens = graphs._begun.step.tokens
+        output = collect()
+        box = graphs._steps._mailbox
         for layer in range(box.shape.layers - 1):
             depth = min(box.shape.forecasts, box.shape.layers - 1 - layer)
             parts = (box[f"forecast_{part}"][layer, :depth, :tokens] for part in ("ids", "scores"))
             ids, scores = (part.clone() for part in parts)
             said.append((ids, scores))
-        return report
+        return output
 
-    graphs.step = step  # type: ignore[method-assign]
+    graphs.collect = collected  # type: ignore[method-assign]
     logits = decoded(runner)
     in_time, late = graphs._steps._conductor.forecast_counts
     assert in_time > late, (in_time, late)
@@ -67,8 +59,9 @@ def captured_forecasts(runner: Runner) -> tuple[Said, torch.Tensor]:
 
 def driven_forecasts(runner: Runner) -> tuple[Said, torch.Tensor]:
     """The same by the machine that is driven from Python, whether its brain asks or not."""
-    machine, said = machine_of(runner), []
-    machine._graphs = None
+    said: Said = []
+    runner.machine.use_only_layerwise("it is compared")
+    machine = layers_of(runner)
     start, top_k = machine.start, runner.decoder.architecture.spec.top_k
 
     def started(plan: LayerPlan) -> None:
@@ -136,7 +129,7 @@ def compare(name: str) -> None:
 def test_steps_with_and_without_gates_say_the_same(names: tuple[str, str, str]) -> None:
     """Where nothing is looked ahead for, no gates are there; elsewhere they change no result."""
     told, untold = (runner_of("qwen3-30b-a3b", "bf16", names) for _ in range(2))
-    graphs, without = machine_of(told)._graphs, machine_of(untold)._graphs
+    graphs, without = captured_of(told), captured_of(untold)
     assert graphs is not None
     assert without is not None
     assert (graphs._gates is not None) == (names[2] != "none")

@@ -12,6 +12,7 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
+from executors import captured_of, layers_of
 from gated_passes import passes
 from graph_models import shrunk
 from random_experts import filled_store
@@ -25,8 +26,7 @@ from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.runner import Runner
 from moesaic.machines.cuda import graph_steps
 from moesaic.machines.cuda.conductor import Conductor
-from moesaic.machines.cuda.cuda_machine import CudaMachine
-from moesaic.machines.real.real_machine import Replay
+from moesaic.machines.forward_pass import Replay
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.compose import Composition
 from moesaic.policies.fallback_prefetch import FallbackPrefetch
@@ -53,25 +53,16 @@ def runner_of(name: str, dtype: str, names: tuple[str, str, str], gate: str) -> 
     return on_store(decoder, filled_store(architecture, dtype), settings, CAPACITY)
 
 
-def machine_of(runner: Runner) -> CudaMachine:
-    machine = runner.machine
-    assert isinstance(machine, CudaMachine)
-    assert machine.layerwise_because is None
-    return machine
-
-
 def spoken(runner: Runner, captured: bool) -> torch.Tensor:
     """Logits of all passes."""
-    machine, rows = machine_of(runner), []
-    graphs = machine._graphs
-    assert graphs is not None
+    rows, graphs = [], captured_of(runner)
     if not captured:
-        machine._graphs = None
+        runner.machine.use_only_layerwise("it is compared")
     for logits in passes(runner):
         rows.append(logits)
         if captured:
             assert graphs.has_slots, "a pass of a gate was not captured"
-    check_slots(machine)
+    check_slots(runner)
     runner.close()
     return torch.cat(rows).double()
 
@@ -150,13 +141,12 @@ def test_every_plan_is_made_again_in_python(
         patched.setattr(graph_steps, "Conductor", partial(Conductor, records=True))
         patched.setattr(FallbackPrefetch, "begin", noted)
         runner = runner_of("qwen3-30b-a3b", "bf16", names, gate)
-        spec, machine = runner.decoder.architecture.spec, machine_of(runner)
+        spec, machine = runner.decoder.architecture.spec, runner.machine
         shape = Shape(spec.num_moe_layers, spec.num_experts, spec.top_k)
-        routings, graphs = Routings(shape), machine._graphs
-        assert graphs is not None
+        routings, graphs = Routings(shape), captured_of(runner)
         for _ in passes(runner, routings):
             assert graphs.has_slots, "a pass of a gate was not captured"
-            routings.note(runner._counts, machine._packed.ranks, machine._steps)
+            routings.note(runner._counts, layers_of(runner).packed.ranks, machine._passes)
     look_ahead_to = graphs._steps.look_ahead_to
     decisions = [each._asdict() for each in graphs._steps._conductor.decisions]
     accuracy, belief, made = runner.prefetch_accuracy, runner.brain.belief, runner.gate

@@ -11,8 +11,8 @@ if not torch.cuda.is_available():
 
 from test_graph_decoding import runner_of
 
-from moesaic.engine.runner import Runner, SequenceInput
-from moesaic.machines.real.row_sampling import GREEDY
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import GREEDY, ForwardPass, Piece
 
 SYSTEMS = [
     ("hybrid", "mrs", "impact"),
@@ -25,16 +25,18 @@ BROKEN = 999
 
 def steps(runner: Runner, best: bool, broken: bool = False) -> list[torch.Tensor]:
     how = GREEDY if best else None
-    prompts = [SequenceInput(i, [5 + i, 6, 7, 8 * i + 1], sampling=how) for i in range(3)]
-    found = [runner.step(prompts)]
+    prompts = [Piece(i, [5 + i, 6, 7, 8 * i + 1], sampling=how) for i in range(3)]
+    found = [runner.step(ForwardPass(prompts))]
     for number in range(5):
         tokens = [17 * number + i for i in range(3)]
         if broken and number >= 2:
             tokens[1] = BROKEN
         found.append(
-            runner.step([SequenceInput(i, [token], sampling=how) for i, token in enumerate(tokens)])
+            runner.step(
+                ForwardPass([Piece(i, [token], sampling=how) for i, token in enumerate(tokens)])
+            )
         )
-        found.append(runner.step([SequenceInput(0, [40 + number], sampling=how)]))
+        found.append(runner.step(ForwardPass([Piece(0, [40 + number], sampling=how)])))
     if best:  # what is not captured gives logits
         found = [each if each.ndim == 1 else each.argmax(-1) for each in found]
     return found

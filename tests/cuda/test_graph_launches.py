@@ -14,10 +14,10 @@ if not torch.cuda.is_available():
 from test_captured_timeline import runner_of
 
 from moesaic.core.report import Timeline
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
 from moesaic.machines.cuda import decode_step, graph_steps, launch_ahead
-from moesaic.machines.cuda.cuda_machine import CudaMachine
 from moesaic.machines.cuda.launch_ahead import LaunchAhead
+from moesaic.machines.forward_pass import ForwardPass, Piece
 
 STATIC = ("static-experts", "pinned", "none")
 LONGER_S = 0.1  # than a launch waits for its step
@@ -25,17 +25,17 @@ LONGER_S = 0.1  # than a launch waits for its step
 
 def conversation(runner: Runner) -> list[torch.Tensor]:
     """One sequence, then two, then one again; the caller is slow, or waits for the whole GPU."""
-    found = [runner.step([SequenceInput(slot, [3 + slot, 4, 5, 6])]) for slot in range(2)]
+    found = [runner.step(ForwardPass([Piece(slot, [3 + slot, 4, 5, 6])])) for slot in range(2)]
     for number in range(24):
         both = 8 <= number < 14
-        inputs = [SequenceInput(slot, [7 * number + slot]) for slot in range(1 + both)]
-        found.append(runner.step(inputs))
+        inputs = [Piece(slot, [7 * number + slot]) for slot in range(1 + both)]
+        found.append(runner.step(ForwardPass(inputs)))
         if number in (4, 12, 20):
             sleep(LONGER_S)
         if number in (6, 11):
             torch.cuda.synchronize()
         if number == 17:  # not captured together with what is launched
-            found.append(runner.step([SequenceInput(1, [8, 9, 10])]))
+            found.append(runner.step(ForwardPass([Piece(1, [8, 9, 10])])))
     return found
 
 
@@ -83,10 +83,9 @@ def test_long_steps_are_not_launched_ahead(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_who_waits_for_the_whole_gpu_waits_a_moment() -> None:
     runner = runner_of("qwen3-30b-a3b", STATIC, Timeline())
-    assert isinstance(runner.machine, CudaMachine)
-    runner.step([SequenceInput(0, [3, 4, 5, 6])])
+    runner.step(ForwardPass([Piece(0, [3, 4, 5, 6])]))
     for number in range(6):
-        runner.step([SequenceInput(0, [number])])
+        runner.step(ForwardPass([Piece(0, [number])]))
     began = perf_counter()
     torch.cuda.synchronize()
     assert perf_counter() - began < 5
@@ -97,9 +96,9 @@ def test_who_waits_for_the_whole_gpu_waits_a_moment() -> None:
 def test_after_an_interrupt_nothing_waits_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C is noticed when the next step has just been launched; the user goes on."""
     runner = runner_of("qwen3-30b-a3b", STATIC, Timeline())
-    runner.step([SequenceInput(0, [3, 4, 5, 6])])
+    runner.step(ForwardPass([Piece(0, [3, 4, 5, 6])]))
     for number in range(3):
-        runner.step([SequenceInput(0, [number])])
+        runner.step(ForwardPass([Piece(0, [number])]))
     launched = launch_ahead._launched
 
     def interrupted(graph: torch.cuda.CUDAGraph, ended: torch.cuda.Event) -> torch.cuda.Event:
@@ -109,9 +108,9 @@ def test_after_an_interrupt_nothing_waits_on_the_gpu(monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patch:
         patch.setattr(launch_ahead, "_launched", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            runner.step([SequenceInput(0, [3])])
+            runner.step(ForwardPass([Piece(0, [3])]))
     torch.cuda.synchronize()
     for number in range(3, 6):
-        runner.step([SequenceInput(0, [number])])
+        runner.step(ForwardPass([Piece(0, [number])]))
     runner.close()
     torch.cuda.synchronize()

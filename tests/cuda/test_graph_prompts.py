@@ -17,6 +17,7 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
+from executors import captured_of
 from graph_models import shrunk
 from random_experts import filled_store
 from true_prompts import TrueNetwork, errors, reading_steps, same_best
@@ -26,7 +27,7 @@ from moesaic.engine.assemble import on_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner
-from moesaic.machines.cuda.cuda_machine import CudaMachine
+from moesaic.machines.forward_pass import ForwardPass
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.models.architecture import Architecture
 from moesaic.models.decoder import Decoder
@@ -72,12 +73,10 @@ def truth_of(name: str, dtype: str) -> Truth:
 
 def read(runner: Runner, truth: Truth, replay: bool, captured: bool) -> torch.Tensor:
     machine, rows = runner.machine, []
-    assert isinstance(machine, CudaMachine)
     for step, routings in zip(reading_steps(), truth.routings, strict=True):
-        rows.append(runner.step(step, routings.__getitem__ if replay else None))
+        rows.append(runner.step(ForwardPass(step, replay=routings.__getitem__ if replay else None)))
         if captured:
-            assert machine._graphs is not None
-            assert machine._graphs.has_slots, "the step was captured"
+            assert machine.last is captured_of(runner), "the step was captured"
     for slot in range(3):
         runner.free_slot(slot)
     return torch.cat(rows)
@@ -93,7 +92,7 @@ def both_ways(
     )
     runner = on_store(truth.decoder, truth.store, settings, CAPACITY)
     if not captured:
-        runner.machine.drive_layerwise("asked for")
+        runner.machine.use_only_layerwise("asked for")
     try:
         return read(runner, truth, True, captured), read(runner, truth, False, captured)
     finally:

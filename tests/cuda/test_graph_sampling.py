@@ -10,14 +10,14 @@ import torch
 if not torch.cuda.is_available():
     pytest.skip("needs a GPU", allow_module_level=True)
 
+from executors import captured_of
 from test_graph_decoding import runner_of
 
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
 from moesaic.engine.sampling.candidates import candidates
 from moesaic.engine.sampling.sampling_params import SamplingParams
-from moesaic.machines.cuda.cuda_machine import CudaMachine
 from moesaic.machines.cuda.step_ending import Ending
-from moesaic.machines.real.row_sampling import GREEDY, RowSampling
+from moesaic.machines.forward_pass import GREEDY, ForwardPass, Piece, RowSampling
 
 NAMES = ("hybrid", "mrs", "impact")
 BROKEN = 999
@@ -51,15 +51,15 @@ def steps(
     runner: Runner, how: Sequence[RowSampling | None], broken: bool = False
 ) -> list[torch.Tensor]:
     """Three prompts, then steps of three sequences and of one in turn."""
-    prompts = [SequenceInput(i, [5 + i, 6, 7, 8 * i + 1], sampling=how[i]) for i in range(3)]
-    found = [runner.step(prompts)]
+    prompts = [Piece(i, [5 + i, 6, 7, 8 * i + 1], sampling=how[i]) for i in range(3)]
+    found = [runner.step(ForwardPass(prompts))]
     for number in range(5):
         tokens = [17 * number + i for i in range(3)]
         if broken and number >= 2:
             tokens[1] = BROKEN
-        given = [SequenceInput(i, [token], sampling=how[i]) for i, token in enumerate(tokens)]
-        found.append(runner.step(given))
-        found.append(runner.step([SequenceInput(0, [40 + number], sampling=how[0])]))
+        given = [Piece(i, [token], sampling=how[i]) for i, token in enumerate(tokens)]
+        found.append(runner.step(ForwardPass(given)))
+        found.append(runner.step(ForwardPass([Piece(0, [40 + number], sampling=how[0])])))
     return found
 
 
@@ -83,15 +83,12 @@ def test_the_tokens_are_those_of_the_logits(name: str, how: list[RowSampling]) -
 def test_graphs_are_captured_when_they_are_wanted() -> None:
     """And a step that needs logits still has them."""
     runner = runner_of("qwen3-30b-a3b", "bf16", NAMES)
-    first = runner.step([SequenceInput(0, [3], sampling=GREEDY)])
-    sampled = [runner.step([SequenceInput(0, [4], sampling=DRAWING[0])]) for _ in range(2)]
+    first = runner.step(ForwardPass([Piece(0, [3], sampling=GREEDY)]))
+    sampled = [runner.step(ForwardPass([Piece(0, [4], sampling=DRAWING[0])])) for _ in range(2)]
     assert first.shape == sampled[0].shape == sampled[1].shape == (1,)
-    machine = runner.machine
-    assert isinstance(machine, CudaMachine)
-    assert machine._graphs is not None
-    (captured,) = machine._graphs._steps._decoding.values()
+    (captured,) = captured_of(runner)._steps._decoding.values()
     assert set(captured.graphs) == {Ending.GREEDY, Ending.SAMPLED}
-    assert runner.step([SequenceInput(0, [5])]).shape == (1, 1000)
+    assert runner.step(ForwardPass([Piece(0, [5])])).shape == (1, 1000)
     assert set(captured.graphs) == set(Ending)
     runner.close()
 
@@ -113,9 +110,9 @@ def test_every_number_has_its_tokens(filters: tuple[int, float, float]) -> None:
     rows = [RowSampling((each + 0.5) / 40, 1.0, *filters) for each in range(40)]
     drawn = []
     for how in rows:
-        drawn.append(int(runner.step([SequenceInput(0, [7], sampling=how)])[0]))
+        drawn.append(int(runner.step(ForwardPass([Piece(0, [7], sampling=how)]))[0]))
         runner.free_slot(0)
-    logits = runner.step([SequenceInput(0, [7])])[0]
+    logits = runner.step(ForwardPass([Piece(0, [7])]))[0]
     runner.close()
     assert sum(fits(token, logits, how) for token, how in zip(drawn, rows, strict=True)) >= 36
     assert len(set(drawn)) > 20

@@ -17,9 +17,8 @@ from test_captured_timeline import runner_of
 import stock
 from moesaic import LLM, SamplingParams
 from moesaic.core.report import Timeline
-from moesaic.engine.runner import Runner, SequenceInput
-from moesaic.machines.cuda.cuda_machine import CudaMachine
-from moesaic.machines.real.row_sampling import GREEDY
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import GREEDY, ForwardPass, Piece
 
 STATIC = ("static-experts", "pinned", "none")
 LONGER_S = 0.1  # than a launch waits for its step
@@ -33,31 +32,41 @@ WIDE = {
 def conversation(runner: Runner, submits: bool) -> list[torch.Tensor]:
     """Prompts, then decoded tokens of one sequence or two; the caller is slow, waits for the whole
     GPU, gives a step up or reads a prompt between."""
-    found = [runner.step([SequenceInput(slot, [3 + slot, 4, 5, 6])]) for slot in range(2)]
+    found = [runner.step(ForwardPass([Piece(slot, [3 + slot, 4, 5, 6])])) for slot in range(2)]
     for number in range(24):
         both = 8 <= number < 14
         inputs = [
-            SequenceInput(slot, [7 * number + slot], sampling=GREEDY if number % 5 < 4 else None)
+            Piece(slot, [7 * number + slot], sampling=GREEDY if number % 5 < 4 else None)
             for slot in range(1 + both)
         ]
-        found.append(collected(runner, inputs, number) if submits else runner.step(inputs))
+        found.append(
+            collected(runner, inputs, number) if submits else runner.step(ForwardPass(inputs))
+        )
         if number == 17:
-            found.append(runner.step([SequenceInput(1, [8, 9, 10])]))
+            found.append(runner.step(ForwardPass([Piece(1, [8, 9, 10])])))
     return found
 
 
-def collected(runner: Runner, inputs: list[SequenceInput], number: int) -> torch.Tensor:
-    if not runner.submit(inputs):
-        return runner.step(inputs)
+def collected(runner: Runner, inputs: list[Piece], number: int) -> torch.Tensor:
+    ahead = ForwardPass(inputs, ahead=True)
+    if runner.refuses(ahead) is not None:
+        return runner.step(ForwardPass(inputs))
+    runner.submit(ahead)
     if number in (4, 12):
         sleep(LONGER_S)
     if number in (6, 11):
         torch.cuda.synchronize()
     if number == 16:  # the caller was interrupted, and that step is forgotten
-        assert runner.submit(inputs)
+        runner.submit(ahead)
     if number == 20:
-        return runner.step(inputs)
+        return runner.step(ForwardPass(inputs))
     return runner.collect()
+
+
+def submit(runner: Runner, piece: Piece) -> None:
+    work = ForwardPass([piece], ahead=True)
+    assert runner.refuses(work) is None
+    runner.submit(work)
 
 
 @pytest.mark.parametrize("name", ["qwen3-30b-a3b", "deepseek-v2-lite"])
@@ -73,11 +82,11 @@ def test_submitted_steps_change_no_result(name: str) -> None:
 
 def test_reports_are_of_the_collected_step() -> None:
     runner = runner_of("qwen3-30b-a3b", STATIC, Timeline(enabled=False))
-    runner.step([SequenceInput(0, [1, 2, 3])])
-    runner.step([SequenceInput(0, [4], sampling=GREEDY)])
+    runner.step(ForwardPass([Piece(0, [1, 2, 3])]))
+    runner.step(ForwardPass([Piece(0, [4], sampling=GREEDY)]))
     starts = []
     for number in range(6):
-        assert runner.submit([SequenceInput(0, [5 + number], sampling=GREEDY)])
+        submit(runner, Piece(0, [5 + number], sampling=GREEDY))
         assert runner.report is not None
         starts.append(runner.report.start_ns)
         sleep(LONGER_S)  # which is not the machine's time
@@ -92,13 +101,13 @@ def test_reports_are_of_the_collected_step() -> None:
 def test_what_was_not_captured_is_not_submitted() -> None:
     """Capturing a graph takes long, and the last step's token would be returned after it."""
     runner = runner_of("qwen3-30b-a3b", STATIC, Timeline(enabled=False))
-    runner.step([SequenceInput(0, [1, 2, 3])])
+    runner.step(ForwardPass([Piece(0, [1, 2, 3])]))
     for how in (GREEDY, None):
-        assert not runner.submit([SequenceInput(0, [4], sampling=how)])
-        runner.step([SequenceInput(0, [4], sampling=how)])
-        assert runner.submit([SequenceInput(0, [5], sampling=how)])
+        assert runner.refuses(ForwardPass([Piece(0, [4], sampling=how)], ahead=True))
+        runner.step(ForwardPass([Piece(0, [4], sampling=how)]))
+        submit(runner, Piece(0, [5], sampling=how))
         runner.collect()
-    assert not runner.submit([SequenceInput(0, [4]), SequenceInput(1, [4])])
+    assert runner.refuses(ForwardPass([Piece(0, [4]), Piece(1, [4])], ahead=True))
     runner.close()
 
 
@@ -106,10 +115,10 @@ def test_copies_go_on_beside_a_caller_that_waits_for_the_gpu() -> None:
     runner = runner_of(
         "qwen3-30b-a3b", ("best-split", "two-speed", "impact"), Timeline(enabled=False)
     )
-    runner.step([SequenceInput(0, [1, 2, 3])])
-    runner.step([SequenceInput(0, [4], sampling=GREEDY)])
+    runner.step(ForwardPass([Piece(0, [1, 2, 3])]))
+    runner.step(ForwardPass([Piece(0, [4], sampling=GREEDY)]))
     for number in range(30):
-        assert runner.submit([SequenceInput(0, [5 + 3 * number], sampling=GREEDY)])
+        submit(runner, Piece(0, [5 + 3 * number], sampling=GREEDY))
         torch.cuda.synchronize()
         runner.collect()
     runner.close()
@@ -117,9 +126,9 @@ def test_copies_go_on_beside_a_caller_that_waits_for_the_gpu() -> None:
 
 def test_closing_waits_for_a_submitted_step() -> None:
     runner = runner_of("qwen3-30b-a3b", STATIC, Timeline(enabled=False))
-    runner.step([SequenceInput(0, [1, 2, 3])])
-    runner.step([SequenceInput(0, [4])])
-    assert runner.submit([SequenceInput(0, [5])])
+    runner.step(ForwardPass([Piece(0, [1, 2, 3])]))
+    runner.step(ForwardPass([Piece(0, [4])]))
+    submit(runner, Piece(0, [5]))
     runner.close()
     torch.cuda.synchronize()
 
@@ -152,15 +161,15 @@ def generated(model: Path, **params: Any) -> list[tuple[int, ...]]:
 def test_text_is_the_same(
     model: Path, params: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    submitted: list[bool] = []
-    submit = CudaMachine.submit
+    submitted: list[ForwardPass] = []
+    submit = Runner.submit
 
-    def noted(self: CudaMachine, *given: Any) -> bool:
-        submitted.append(submit(self, *given))
-        return submitted[-1]
+    def noted(self: Runner, work: ForwardPass) -> None:
+        submitted.append(work)
+        submit(self, work)
 
-    monkeypatch.setattr(CudaMachine, "submit", noted)
+    monkeypatch.setattr(Runner, "submit", noted)
     got = generated(model, **params)
-    assert sum(submitted) >= 20
-    monkeypatch.setattr(CudaMachine, "submit", lambda *given: False)
+    assert len(submitted) >= 20
+    monkeypatch.setattr(Runner, "refuses", lambda *given: "it is compared")
     assert generated(model, **params) == got

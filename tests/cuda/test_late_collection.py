@@ -12,8 +12,10 @@ import torch
 pytest.importorskip("moesaic.machines.cuda._conductor")
 pytest.importorskip("moesaic.kernels._native", reason="the native kernels were not built")
 
-from moesaic.machines.cuda.graph_decoding import GraphDecoding
+from moesaic.core.report import Timeline
+from moesaic.machines.cuda.captured import Captured
 from moesaic.machines.cuda.stamps import LayerStamps, Stamps
+from moesaic.machines.forward_pass import ForwardPass, Piece
 
 pytestmark = pytest.mark.without_native
 
@@ -38,30 +40,36 @@ class Steps:
         return self.started_ns + COMPUTED_NS
 
 
-def decoding() -> tuple[GraphDecoding, Any]:
-    store = SimpleNamespace(kernel=SimpleNamespace(block_bytes=1), experts=4)
-    cache = SimpleNamespace(advance=lambda slot, tokens: None)
-    memory = SimpleNamespace(store=store)
-    found = GraphDecoding(None, cache, memory, 1, None, lambda: NATIVE)  # type: ignore[arg-type, return-value]
+def decoding() -> Captured:
+    timeline, slots = Timeline(enabled=False), SimpleNamespace(slab=None, count=0)
+    store = SimpleNamespace(kernel=SimpleNamespace(block_bytes=1), experts=4, layers=1)
+    layers = SimpleNamespace(
+        decoder=None, cache=SimpleNamespace(advance=lambda slot, tokens: None), store=store,
+        slots=slots, threads=1, tokens=1, experts=SimpleNamespace(buffers=None), timeline=timeline,
+        packed=SimpleNamespace(ranks=1, gates=None),
+    )  # fmt: skip
+    found = Captured(layers, None, lambda: NATIVE)  # type: ignore[arg-type, return-value]
     found._made = NATIVE, Steps()  # type: ignore[assignment]
-    work = SimpleNamespace(
-        decoded=SimpleNamespace(slots=[0]), step=SimpleNamespace(tokens=1), prompt=None
-    )
-    return found, work
+    return found
+
+
+def work(ahead: bool) -> ForwardPass:
+    return ForwardPass([Piece(0, [1], first=0)], ahead=ahead)
 
 
 def test_a_late_caller_does_not_make_a_step_longer() -> None:
-    found, work = decoding()
-    found.begin(1, work, None)  # type: ignore[arg-type]
+    found = decoding()
+    found.submit(1, work(ahead=True), None)  # type: ignore[arg-type]
     sleep(LATE_S)
-    found.finish()
+    found.collect()
     assert found.report().latency_ns == COMPUTED_NS
 
 
 def test_a_whole_step_ends_when_its_caller_has_it() -> None:
-    found, work = decoding()
-    latency = found.step(1, work, None).latency_ns  # type: ignore[arg-type]
-    assert latency > COMPUTED_NS
+    found = decoding()
+    found.submit(1, work(ahead=False), None)  # type: ignore[arg-type]
+    found.collect()
+    assert found.report().latency_ns > COMPUTED_NS
 
 
 def test_the_end_is_told_by_what_the_gpu_has_left() -> None:

@@ -11,6 +11,7 @@ from true_prompts import TrueNetwork, errors, reading_steps
 from moesaic.engine.assemble import on_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
+from moesaic.machines.forward_pass import ForwardPass
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.belief import Belief
 from moesaic.policies.policy_set import PolicySet
@@ -29,7 +30,7 @@ def test_the_same_experts_give_nearly_the_same_logits(name: str) -> None:
     runner = on_store(decoder, store, settings, Capacity(20, 3, 64), device="cpu", belief=BELIEF)
     step = reading_steps()[-1]
     want = truth.step(step)
-    got = runner.step(step, truth.routings.__getitem__)
+    got = runner.step(ForwardPass(step, replay=truth.routings.__getitem__))
     runner.close()
     assert errors(got, want).max() < 0.04
     assert errors(torch.roll(got, 1, 0), want).min() > 0.5, "rows differ from one another"

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from moesaic.core.routing import ExpertId, LayerRouting
-from moesaic.engine.runner import SequenceInput
 from moesaic.kernels.grouping import routed_sum
 from moesaic.kernels.reference import ReferenceKernel
+from moesaic.machines.forward_pass import Piece
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.routing_adapter import RoutingAdapter
 from moesaic.models.decoder import Decoder
@@ -20,7 +20,7 @@ from moesaic.models.expert_service import ResidentExperts, RoutedTokens
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.token_batch import Segment
 
-Step = Callable[[list[SequenceInput]], torch.Tensor]
+Step = Callable[[list[Piece]], torch.Tensor]
 
 
 def in_fp32(value: Any) -> Any:
@@ -49,7 +49,7 @@ class TrueNetwork:
         self._adapter = RoutingAdapter(architecture.spec.num_experts)
         self.routings: list[LayerRouting] = []
 
-    def step(self, inputs: Sequence[SequenceInput]) -> torch.Tensor:
+    def step(self, inputs: Sequence[Piece]) -> torch.Tensor:
         """Logits of every new token."""
         self.routings = []
         tokens = torch.tensor([token for each in inputs for token in each.tokens])
@@ -82,7 +82,7 @@ def _unpacked(store: ExpertStore) -> ResidentExperts | None:
     return experts
 
 
-def reading_steps() -> list[list[SequenceInput]]:
+def reading_steps() -> list[list[Piece]]:
     """A prompt in two pieces, beside another sequence's prompt and its decoding; both decoding; a
     third prompt. All rows are wanted."""
     text = torch.randint(1, 900, (400,), generator=torch.Generator().manual_seed(1)).tolist()
@@ -92,7 +92,7 @@ def reading_steps() -> list[list[SequenceInput]]:
         [(0, [3]), (1, [4])],
         [(2, text[270:310])],
     ]
-    return [[SequenceInput(slot, new, all_logits=True) for slot, new in step] for step in steps]
+    return [[Piece(slot, new, all_logits=True) for slot, new in step] for step in steps]
 
 
 def errors(got: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:

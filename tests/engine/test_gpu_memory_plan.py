@@ -23,7 +23,7 @@ from moesaic.engine.memory.sizes import (
     Sizes,
 )
 from moesaic.machines.accelerators import CUDA
-from moesaic.machines.cuda.cuda_machine import CudaMachine
+from moesaic.machines.cuda.gpu_layers import GpuLayers
 from moesaic.machines.cuda.latent_buffers import LatentBuffers
 from moesaic.model_info.model_zoo import load_model
 from moesaic.models.synthetic_model import synthetic_decoder
@@ -139,9 +139,10 @@ def test_what_is_planned_is_what_is_allocated(dtype: str) -> None:
     runner = on_store(decoder, store, settings, found.capacity, device="cpu")
     try:
         machine, cache = runner.machine, runner.cache
-        assert isinstance(machine, CudaMachine)
+        layers = machine.layerwise
+        assert isinstance(layers, GpuLayers)
         assert part_bytes(found)["routed experts"] == store.bytes
-        assert part_bytes(found)["slots"] == machine.slots.slab.nbytes
+        assert part_bytes(found)["slots"] == layers.slots.slab.nbytes
         assert part_bytes(found)["KV cache"] == cache.nbytes
     finally:
         runner.close()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import torch
+
+from moesaic.machines.forward_pass import ForwardPass
 
 VOCABULARY = 97
 
@@ -20,14 +21,17 @@ class NoNetwork:
             length=lambda slot: 0, least_length=lambda slot: 0, truncate=lambda slot, length: None
         )
 
-    def step(self, inputs: Any) -> torch.Tensor:
-        logits = torch.zeros(len(inputs), VOCABULARY)
-        for row, each in enumerate(inputs):
+    def step(self, work: ForwardPass) -> torch.Tensor:
+        logits = torch.zeros(len(work.pieces), VOCABULARY)
+        for row, each in enumerate(work.pieces):
             logits[row, (each.tokens[-1] + 1) % VOCABULARY] = 1.0
         return logits
 
     def free_slot(self, slot: int) -> None:
         pass
 
-    def submit(self, inputs: Any) -> bool:
-        return False
+    def placed(self, work: ForwardPass) -> ForwardPass:
+        return work
+
+    def refuses(self, work: ForwardPass) -> str | None:
+        return "it does not submit"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import MagicMock
 
 import torch
@@ -14,7 +13,7 @@ from moesaic.engine.request import Request
 from moesaic.engine.sampling.candidates import candidates
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.engine.sampling.sampling_state import SamplingState
-from moesaic.machines.real.row_sampling import RowSampling
+from moesaic.machines.forward_pass import ForwardPass, RowSampling
 
 BROKEN = 50  # after this token the model computes NaN
 
@@ -27,13 +26,13 @@ class Machine(NoNetwork):
         self._finds = finds
         self.asked: list[bool] = []
 
-    def step(self, inputs: Any) -> torch.Tensor:
-        logits = super().step(inputs)
-        for row, each in enumerate(inputs):
+    def step(self, work: ForwardPass) -> torch.Tensor:
+        logits = super().step(work)
+        for row, each in enumerate(work.pieces):
             if each.tokens[-1] == BROKEN:
                 logits[row, 3] = float("nan")
-        how = [each.sampling for each in inputs if each.sampling is not None]
-        self.asked.append(len(how) == len(inputs))
+        how = [each.sampling for each in work.pieces if each.sampling is not None]
+        self.asked.append(len(how) == len(work.pieces))
         if not (self.asked[-1] and self._finds):
             return logits
         rows = zip(logits, how, strict=True)

@@ -113,7 +113,7 @@ def test_a_machine_that_is_gone_fails_every_request() -> None:
             runner = model.model.runner
             whole = runner.step
 
-            def fail(inputs: Any, replay: Any = None) -> Any:
+            def fail(work: Any) -> Any:
                 raise OSError("the disk is gone")
 
             runner.step = fail  # type: ignore[method-assign]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from small_llms import LENGTHS, MACHINES, greedy, llm, prompts, stock_greedy
 
 import stock
+from moesaic.machines.forward_pass import ForwardPass
 
 TOKENS = 10
 EVERY = [(name, machine) for name in stock.FAMILIES for machine in MACHINES]
@@ -42,9 +44,9 @@ def test_steps_are_shared() -> None:
         seen: list[int] = []
         forward = model.model.runner.step
 
-        def spy(inputs, replay=None):  # type: ignore[no-untyped-def]
-            seen.append(sum(len(each.tokens) for each in inputs))
-            return forward(inputs, replay)
+        def spy(work: ForwardPass) -> torch.Tensor:
+            seen.append(len(work.numbers))
+            return forward(work)
 
         model.model.runner.step = spy  # type: ignore[method-assign]
         model.generate(prompts(), greedy(TOKENS))

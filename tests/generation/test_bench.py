@@ -19,7 +19,7 @@ from moesaic.lab.bench.bench_steps import repetitions
 from moesaic.lab.bench.cases import Case, make_cases
 from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, WARMUP_STEPS
 from moesaic.lab.bench.step_recorder import MAX_STEPS, StepRecorder
-from moesaic.machines.real.row_sampling import GREEDY
+from moesaic.machines.forward_pass import GREEDY
 from moesaic.policies.compose import initial_placement
 from moesaic.workloads.steps import decode_steps, popularity, prefill_steps
 
@@ -53,8 +53,8 @@ def test_impossible_tests_are_refused(lists: tuple[list[int], ...], words: str) 
 @pytest.mark.parametrize("case", [READ, WRITE, TOGETHER])
 def test_tokens_are_wanted_and_no_logits(case: Case) -> None:
     """As of an answer without penalties: 256 rows of logits take longer than some steps."""
-    inputs = [each for step in next(repetitions(case, None, 16, 97)) for each in step.inputs]
-    assert {each.sampling for each in inputs} == {GREEDY}
+    pieces = [each for step in next(repetitions(case, None, 16, 97)) for each in step.pieces]
+    assert {each.sampling for each in pieces} == {GREEDY}
 
 
 def test_every_test_is_run_under_every_system() -> None:

@@ -17,12 +17,12 @@ from moesaic.core.step import Step
 from moesaic.engine.assemble import on_store
 from moesaic.engine.dense_weights import packed_dtype
 from moesaic.engine.memory.capacity import Capacity
-from moesaic.engine.runner import SequenceInput
 from moesaic.lab.bench import rates
 from moesaic.lab.bench.bench_model import load_bench_model, random_model
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.rates import MeasuredRates, Rates, measure_rates
 from moesaic.lab.bench.real_floor import CpuFloor, make_floor, run_floor_s
+from moesaic.machines.forward_pass import ForwardPass, Piece
 
 # Shared experts, and a first layer without experts.
 GLM = {"model_type": "glm4_moe"} | stock.SHARED | stock.FAMILIES["glm-4.5"][1]
@@ -61,9 +61,9 @@ def test_a_steps_bytes_and_products_are_those_that_torch_sees(
     loaded = load_bench_model(model, "bf16", "bf16")
     runner = on_store(loaded.decoder, loaded.store, settings(), Capacity(0, 2, 64))
     floor = CpuFloor(model.spec, "bf16", "bf16", INVENTED.cpu)
-    runner.step([SequenceInput(0, [1, 2, 3, 4, 5]), SequenceInput(1, [5, 4, 3, 2, 1])])
+    runner.step(ForwardPass([Piece(0, [1, 2, 3, 4, 5]), Piece(1, [5, 4, 3, 2, 1])]))
     with Watched() as seen:
-        runner.step([SequenceInput(0, [6]), SequenceInput(1, [7])])
+        runner.step(ForwardPass([Piece(0, [6]), Piece(1, [7])]))
     assert runner.report is not None
     step = Step.decode(2, 5)
     assert floor.flops(step) == seen.flops

@@ -21,7 +21,8 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine import batcher as batching
 from moesaic.engine.gate_stats import GateCounter, predicted_speedup
 from moesaic.engine.gating import confidence_of, rejected
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import ForwardPass
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.policies.cache import caches
 from moesaic.policies.gate.base import GateStep
@@ -51,11 +52,11 @@ def watch(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> Watched:
     """Per sequence of every pass: slot, token, attempt, tokens in the KV cache before it."""
     watched, step = Watched(), runner.step
 
-    def listening(inputs: Sequence[SequenceInput], replay: Any = None) -> torch.Tensor:
+    def listening(work: ForwardPass) -> torch.Tensor:
         watched.passes.append(
-            [(i.slot, i.tokens[-1], i.attempt, runner.cache.length(i.slot)) for i in inputs]
+            [(i.slot, i.tokens[-1], i.attempt, runner.cache.length(i.slot)) for i in work.pieces]
         )
-        return step(inputs, replay)
+        return step(work)
 
     monkeypatch.setattr(runner, "step", listening)
     return watched

@@ -66,15 +66,15 @@ def test_by_another_thread_in_the_middle_of_a_step() -> None:
         entered.set()
         model.close()
 
-    def slow(inputs: Any, replay: Any = None) -> Any:
-        if len(closers) == 0 and runner.cache.length(inputs[0].slot) > 4:
+    def slow(work: Any) -> Any:
+        if len(closers) == 0 and runner.cache.length(work.slots[0]) > 4:
             closers.append(threading.Thread(target=close))
             closers[0].start()
             assert entered.wait(10)
             closers[0].join(0.05)
             assert closers[0].is_alive()
             assert not model.model.closed
-        return step(inputs, replay)
+        return step(work)
 
     runner.step = slow  # type: ignore[method-assign]
     (text,) = model.generate([[1, 2]], LONG)

@@ -83,15 +83,15 @@ def test_a_forked_branch_keeps_the_divergence_of_what_it_shared() -> None:
 
 def by_engine(prompt: list[int], answer: tuple[int, ...]) -> float:
     """KL(full || little) over the answer but its first token, read token by token."""
-    from moesaic.engine.runner import SequenceInput
+    from moesaic.machines.forward_pass import ForwardPass, Piece
 
     logits = []
     for gate in ("full", "little:k=2"):
         with llm(stock.saved(NAME).folder, dtype="fp32", gate=gate, max_step_tokens=32) as model:
             runner = model.model.runner
-            runner.step([SequenceInput(0, prompt, prompt=True)])
+            runner.step(ForwardPass([Piece(0, prompt, prompt=True)]))
             rows = [
-                runner.step([SequenceInput(0, [token], prompt=False)]).clone()
+                runner.step(ForwardPass([Piece(0, [token], prompt=False)])).clone()
                 for token in answer[:-1]
             ]
         logits.append(torch.cat(rows).double().log_softmax(-1))

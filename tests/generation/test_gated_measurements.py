@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,12 +17,12 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.routing import LayerRouting
 from moesaic.engine.assemble import on_store
 from moesaic.engine.gated_reading import read
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
 from moesaic.lab.against.rounds import Spread
 from moesaic.lab.bench import drafted_decode, gated_decode, turns
 from moesaic.lab.bench.bench_configs import check_fallbacks, plan_configs
 from moesaic.lab.bench.bench_row import BenchRow
-from moesaic.lab.bench.bench_steps import BenchStep, CaseRuns, measure_once
+from moesaic.lab.bench.bench_steps import CaseRuns, measure_once
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.drafted_decode import run_drafted
 from moesaic.lab.bench.gate_gain import gate_stats
@@ -32,8 +31,7 @@ from moesaic.lab.bench.grid import run_bench
 from moesaic.lab.bench.replayed_routing import BenchRouting, choose_routing
 from moesaic.lab.fallback_script import script
 from moesaic.lab.quality.text_logits import text_logits
-from moesaic.machines.real.real_machine import Replay
-from moesaic.machines.real.row_sampling import GREEDY
+from moesaic.machines.forward_pass import GREEDY, ForwardPass, Piece, Replay
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.policies.policy_set import with_options
 
@@ -101,25 +99,25 @@ def test_every_token_of_a_bench_has_its_own_routing(run: Any, monkeypatch: Any) 
     """Sequences are at tokens of their own, since some run again and others do not."""
     seen: list[tuple[int, int]] = []  # token as (step, sequence), expert
 
-    def step(inputs: list[SequenceInput], replay: Replay) -> torch.Tensor:
-        assert not any(each.sampling for each in inputs), "a gate judges logits"
-        tokens = [token for each in inputs for token in each.tokens]
-        seen.extend(zip(tokens, replay(0).experts[:, 0].tolist(), strict=True))
-        return torch.zeros(len(tokens), 5)
+    def step(work: ForwardPass) -> torch.Tensor:
+        assert not any(each.sampling for each in work.pieces), "a gate judges logits"
+        assert work.replay is not None
+        seen.extend(zip(work.numbers, work.replay(0).experts[:, 0].tolist(), strict=True))
+        return torch.zeros(len(work.numbers), 5)
 
-    def again(inputs: list[SequenceInput], rows: list[int]) -> list[int]:
-        return [row for row in rows if not inputs[row].attempt]
+    def again(work: ForwardPass, rows: list[int]) -> list[int]:
+        return [row for row in rows if not work.pieces[row].attempt]
 
     runner: Any = SimpleNamespace(
-        step=step, describe=list, take_back=again, gate=SimpleNamespace(draft=2),
+        step=step, placed=lambda work: work, take_back=again, gate=SimpleNamespace(draft=2),
         cache=SimpleNamespace(truncate=lambda slot, length: None),
     )  # fmt: skip
     for module in (gated_decode, drafted_decode):
         monkeypatch.setattr(module, "note_step", lambda *given: None)
     tokens = [[10 * at + slot for slot in range(3)] for at in range(5)]
     steps = [
-        BenchStep(
-            [SequenceInput(slot, [token], sampling=GREEDY) for slot, token in enumerate(row)],
+        ForwardPass(
+            [Piece(slot, [token], sampling=GREEDY) for slot, token in enumerate(row)],
             replay_of(at),
         )
         for at, row in enumerate(tokens)
@@ -274,13 +272,13 @@ def test_the_whole_model_reads_a_text_at_once(monkeypatch: pytest.MonkeyPatch) -
         runner, steps = model.model.runner, []
         step = runner.step
 
-        def listening(inputs: Any) -> Any:
-            steps.append(inputs)
-            return step(inputs)
+        def listening(work: Any) -> Any:
+            steps.append(work)
+            return step(work)
 
         monkeypatch.setattr(runner, "step", listening)
         read(runner, 0, [1, 2, 3])
-    assert [len(inputs[0].tokens) for inputs in steps] == [3]
+    assert [len(work.numbers) for work in steps] == [3]
 
 
 def test_replayed_routing_of_a_runner_is_cut_to_what_the_gate_allows() -> None:
@@ -294,11 +292,11 @@ def test_replayed_routing_of_a_runner_is_cut_to_what_the_gate_allows() -> None:
     routed = next(iter(decode_steps(source, 1, 1)))
     runner: Runner = on_store(loaded.decoder, loaded.store, config.settings, config.plan.capacity)
     try:
-        runner.step([SequenceInput(0, [1])], routed.layer)
+        runner.step(ForwardPass([Piece(0, [1])], replay=routed.layer))
         assert runner.report is not None
         assert [layer.active for layer in runner.report.layers] == [1, 1, 1]
-        whole = replace(SequenceInput(0, [1]), prompt=True)
-        runner.step([whole], routed.layer)
+        whole = Piece(0, [1], prompt=True)
+        runner.step(ForwardPass([whole], replay=routed.layer))
         assert [layer.active for layer in runner.report.layers] == [2, 2, 2]
     finally:
         runner.close()

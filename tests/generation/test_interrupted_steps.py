@@ -34,11 +34,11 @@ def expected(saved: stock.Saved) -> list[list[int]]:
 
 
 PLACES = [
-    ("route", 4),  # in the second step's layers
+    ("_route", 4),  # in the second step's layers
     ("start", 5),
     ("offer", 4),
     ("wait", 7),
-    ("finish", 2),
+    ("_finish", 2),
 ]
 
 
@@ -47,7 +47,7 @@ PLACES = [
 def test_the_model_goes_on(machine: str, method: str, calls: int) -> None:
     saved, before = stock.saved("mixtral"), threading.enumerate()
     with llm(saved.folder, machine) as model:
-        fail_once(model.model.runner.machine, method, KeyboardInterrupt(), calls)
+        fail_once(model.model.runner.machine.layerwise, method, KeyboardInterrupt(), calls)
         with pytest.raises(KeyboardInterrupt):
             model.generate(prompts(), greedy(TOKENS))
         assert model.model.batcher.idle
@@ -74,7 +74,7 @@ def test_after_the_network_too(during: str) -> None:
 def test_closing_right_after_an_interruption() -> None:
     before = threading.enumerate()
     model = llm(stock.saved("mixtral").folder, "emulated")
-    fail_once(model.model.runner.machine, "wait", KeyboardInterrupt(), 4)
+    fail_once(model.model.runner.machine.layerwise, "wait", KeyboardInterrupt(), 4)
     with pytest.raises(KeyboardInterrupt):
         model.generate(prompts(), greedy(TOKENS))
     model.close()

@@ -18,7 +18,7 @@ from chat_models import talking
 from moesaic import LLM, AsyncLLM, SamplingParams
 from moesaic.core.errors import FailedRows, ImpossibleSetting
 from moesaic.engine.isolation import run_isolated
-from moesaic.engine.runner import SequenceInput
+from moesaic.machines.forward_pass import ForwardPass
 
 POISON = 96
 BAD = [5, POISON, 7]
@@ -31,18 +31,20 @@ class Poisoned(RuntimeError):
 
 
 def fail_where(
-    model: LLM | AsyncLLM, method: str, condition: Callable[[Sequence[SequenceInput]], bool]
+    model: LLM | AsyncLLM, method: str, condition: Callable[[ForwardPass], bool]
 ) -> None:
-    """Steps whose inputs are such fail in this method of the machine, when it has done its work:
+    """Steps of such passes fail in this method of the machine, when it has done its work:
     the KV cache is written to, experts have moved."""
     runner = model.model.runner
-    step, whole = runner.step, getattr(runner.machine, method)
+    machine: Any = runner.machine
+    owner = machine if hasattr(type(machine), method) else machine.layerwise
+    step, whole = runner.step, getattr(owner, method)
     fails = False
 
-    def noticed(inputs: Sequence[SequenceInput], replay: Any = None) -> Any:
+    def noticed(work: ForwardPass) -> Any:
         nonlocal fails
-        fails = condition(inputs)
-        return step(inputs, replay)
+        fails = condition(work)
+        return step(work)
 
     def failing(*given: Any) -> Any:
         found = whole(*given)
@@ -51,11 +53,11 @@ def fail_where(
         return found
 
     runner.step = noticed  # type: ignore[method-assign]
-    setattr(runner.machine, method, failing)
+    setattr(owner, method, failing)
 
 
 def poison(model: LLM | AsyncLLM, method: str = "wait") -> None:
-    fail_where(model, method, lambda inputs: any(POISON in each.tokens for each in inputs))
+    fail_where(model, method, lambda work: POISON in work.numbers)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -141,7 +143,7 @@ DRAWN = [SamplingParams(max_tokens=TOKENS, seed=seed, top_k=30) for seed in rang
 
 
 @pytest.mark.parametrize("gate", ["full", "big-little:k=1,gamma=0.5", "self-speculative:k=1"])
-@pytest.mark.parametrize(("machine", "method"), [("cpu", "step"), ("emulated", "wait")])
+@pytest.mark.parametrize(("machine", "method"), [("cpu", "run"), ("emulated", "wait")])
 def test_a_failure_that_is_due_to_no_request_changes_no_text(
     gate: str, machine: str, method: str
 ) -> None:
@@ -152,7 +154,7 @@ def test_a_failure_that_is_due_to_no_request_changes_no_text(
     for fails in (False, True):
         with llm(stock.saved("olmoe").folder, machine, **options) as model:
             if fails:
-                fail_where(model, method, lambda inputs: len(inputs) > 1)
+                fail_where(model, method, lambda work: len(work.pieces) > 1)
             texts.append([one.tokens for one in model.generate(FINE, DRAWN)])
             assert (model.stats().failed_steps > TOKENS) == fails
     assert texts[0] == texts[1]
@@ -220,7 +222,7 @@ def test_a_recording_has_whole_documents_or_is_not_written(
             with pytest.raises(Poisoned):
                 model.generate([*FINE[:2], BAD], greedy(3))
         else:
-            fail_where(model, "wait", lambda inputs: len(inputs) > 1)
+            fail_where(model, "wait", lambda work: len(work.pieces) > 1)
             model.generate(FINE[:3], greedy(3))
             assert model.stats().failed_steps > 0
     if comes_again:

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from small_llms import MACHINES, greedy, llm, prompts, stock_greedy
 
 import stock
 from chat_models import talking
 from moesaic import LLM, AsyncLLM, SamplingParams
 from moesaic.core.errors import BrokenModel, ImpossibleSetting
+from moesaic.machines.forward_pass import ForwardPass
 
 NAME = "mixtral"
 SHARED, OTHER = prompts((40, 40))
@@ -33,9 +35,9 @@ def passes_of(model: LLM | AsyncLLM) -> list[int]:
     seen: list[int] = []
     step = model.model.runner.step
 
-    def spy(inputs, replay=None):  # type: ignore[no-untyped-def]
-        seen.append(sum(len(each.tokens) for each in inputs))
-        return step(inputs, replay)
+    def spy(work: ForwardPass) -> torch.Tensor:
+        seen.append(len(work.numbers))
+        return step(work)
 
     model.model.runner.step = spy  # type: ignore[method-assign]
     return seen
@@ -170,8 +172,8 @@ def test_an_interrupted_answer_is_kept_and_a_failed_one_is_not() -> None:
         for error, cached in ((KeyboardInterrupt(), 39), (RuntimeError(), 0)):
             model.generate([SHARED], greedy(1))
 
-            def fail(inputs, replay=None, error=error):  # type: ignore[no-untyped-def]
-                step(inputs, replay)
+            def fail(work, error=error):  # type: ignore[no-untyped-def]
+                step(work)
                 raise error
 
             runner.step = fail  # type: ignore[method-assign]

@@ -101,15 +101,15 @@ def test_an_interrupted_step_is_left_out(tmp_path: Path) -> None:
         stream = model.stream([1, 2, 3], greedy(50))
         next(stream)
         next(stream)
-        machine = model.model.runner.machine
-        wait, waits = machine.wait, iter(range(100))
+        layers = model.model.runner.machine.layerwise
+        wait, waits = layers.wait, iter(range(100))
 
         def interrupt() -> Any:
             if next(waits) == 1:
                 raise KeyboardInterrupt
             return wait()
 
-        machine.wait = interrupt  # type: ignore[method-assign]
+        layers.wait = interrupt  # type: ignore[method-assign]
         with pytest.raises(KeyboardInterrupt):
             next(stream)
         model.generate([[7] * 9], greedy(2))
@@ -123,7 +123,7 @@ def test_an_error_leaves_no_file(tmp_path: Path, where: str) -> None:
             model.generate([[1, 2]], greedy(3))
             if where == "between steps":
                 raise ValueError("of the caller")
-            model.model.runner.machine.wait = None  # type: ignore[assignment,method-assign]
+            model.model.runner.machine.layerwise.wait = None  # type: ignore[assignment,method-assign]
             with pytest.raises(TypeError):
                 model.generate([[1, 2]], greedy(3))
 

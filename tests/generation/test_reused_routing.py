@@ -3,7 +3,6 @@ else of it?"""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import stock
 from moesaic import SamplingParams
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.llm import LLM
-from moesaic.engine.runner import SequenceInput
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from moesaic.models.reused_routing import ReusedRouting
 from moesaic.policies.gate import gates
 from moesaic.policies.policy_choice import PolicyChoice
@@ -70,8 +69,8 @@ def test_the_readings_are_three_models() -> None:
 def read_again(gate: str) -> torch.Tensor:
     with llm(stock.saved("olmoe").folder, dtype="fp32", gate=gate) as model:
         runner = model.model.runner
-        runner.step([SequenceInput(0, [1, 2, 3])])
-        tokens = [SequenceInput(0, [token], prompt=False) for token in range(4, 20)]
+        runner.step(ForwardPass([Piece(0, [1, 2, 3])]))
+        tokens = [Piece(0, [token], prompt=False) for token in range(4, 20)]
         return torch.cat([runner.settled_step(each) for each in tokens])
 
 
@@ -81,24 +80,24 @@ def test_passes_of_others_between_the_two_change_nothing(reuse: str) -> None:
     and another sequence's tokens may lie between."""
     with gated("olmoe", reuse, max_sequences=2) as model:
         runner = model.model.runner
-        first, second = SequenceInput(0, [4], prompt=False), SequenceInput(1, [9], prompt=False)
-        runner.step([SequenceInput(0, [1, 2, 3])])
-        runner.step([first])
-        assert runner.take_back([first], [0]) == [0]
-        at_once = runner.step([again(first)])
+        first, second = Piece(0, [4], prompt=False), Piece(1, [9], prompt=False)
+        runner.step(ForwardPass([Piece(0, [1, 2, 3])]))
+        runner.step(ForwardPass([first]))
+        assert runner.take_back(ForwardPass([first]), [0]) == [0]
+        at_once = runner.step(ForwardPass([again(first)]))
         runner.cache.truncate(0, 3)
-        runner.step([first])
-        assert runner.take_back([first], [0]) == [0]
-        runner.step([SequenceInput(1, [7, 8])])
-        runner.step([second])
+        runner.step(ForwardPass([first]))
+        assert runner.take_back(ForwardPass([first]), [0]) == [0]
+        runner.step(ForwardPass([Piece(1, [7, 8])]))
+        runner.step(ForwardPass([second]))
         with pytest.raises(IndexError):  # there is no such token
-            runner.step([again(first, 10**6)])
-        later = runner.step([again(first)])
+            runner.step(ForwardPass([again(first, 10**6)]))
+        later = runner.step(ForwardPass([again(first)]))
     assert torch.equal(at_once, later)
 
 
-def again(sequence: SequenceInput, *tokens: int) -> SequenceInput:
-    return replace(sequence, attempt=1, tokens=tokens or sequence.tokens)
+def again(sequence: Piece, *tokens: int) -> Piece:
+    return sequence._replace(attempt=1, tokens=tokens or sequence.tokens)
 
 
 def test_a_complete_routing_is_replayed_as_the_router_would_weigh_it() -> None:

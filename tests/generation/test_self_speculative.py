@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -14,7 +13,8 @@ import stock
 from made_up import pairs_first
 from moesaic import LLM, SamplingParams
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import ForwardPass
 
 NAME, TOP_K, LAYERS = "olmoe", 5, 2
 TOKENS = 12
@@ -75,10 +75,10 @@ def watched(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[
     passes: list[tuple[list[int], int, int]] = []
     step = runner.step
 
-    def listening(inputs: Sequence[SequenceInput], replay: Any = None) -> torch.Tensor:
-        (one,) = inputs
+    def listening(work: ForwardPass) -> torch.Tensor:
+        (one,) = work.pieces
         passes.append((list(one.tokens), one.attempt, runner.cache.length(one.slot)))
-        return step(inputs, replay)
+        return step(work)
 
     monkeypatch.setattr(runner, "step", listening)
     return passes
@@ -129,10 +129,10 @@ def test_a_step_has_room_for_the_checks_of_all(
     whole = Runner.step
     sizes: list[int] = []
 
-    def step(self: Runner, inputs: Sequence[SequenceInput], replay: Any = None) -> torch.Tensor:
-        if not any(each.prompt for each in inputs):
-            sizes.append(sum(len(each.tokens) for each in inputs))
-        return whole(self, inputs, replay)
+    def step(self: Runner, work: ForwardPass) -> torch.Tensor:
+        if not any(each.prompt for each in work.pieces):
+            sizes.append(len(work.numbers))
+        return whole(self, work)
 
     monkeypatch.setattr(Runner, "step", step)
     together = [[number] for number in range(3)]  # whose checks are in the same steps

@@ -15,10 +15,10 @@ from sampling_machine import BROKEN, Machine, request
 
 from moesaic.engine.batcher import Batcher
 from moesaic.engine.request import Request, Update
-from moesaic.engine.runner import SequenceInput
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.engine.sampling.stop import Shown
+from moesaic.machines.forward_pass import ForwardPass
 
 GREEDY = SamplingParams(max_tokens=9, temperature=0.0)
 DRAWN = SamplingParams(max_tokens=9, temperature=0.8, seed=4, top_k=20)
@@ -31,41 +31,47 @@ class SubmittingMachine(Machine):
     def __init__(self, submits: bool = True) -> None:
         super().__init__(finds=True)
         self._submits = submits
-        self.under_way: list[SequenceInput] | None = None
+        self.under_way: ForwardPass | None = None
         self.submitted = self.stepped = 0
         self.fails: BaseException | None = None
         self.collected = False
         self.writes_as_it_reads = True
         self.entries: dict[int, int] = {}
         self.before: dict[int, int] = {}
-        self.discard_submitted: Callable[[], None] = lambda: None
+        self.abandon: Callable[[], None] = lambda: None
         self.cache.length = lambda slot: self.entries.get(slot, 0)
         self.cache.truncate = self.truncate
 
-    def step(self, inputs: Sequence[SequenceInput]) -> torch.Tensor:
+    def step(self, work: ForwardPass) -> torch.Tensor:
         assert self.under_way is None
+        assert not work.ahead
         self.stepped += 1
-        return self._run(inputs)
+        return self._run(work)
 
-    def submit(self, inputs: Sequence[SequenceInput]) -> bool:
+    def placed(self, work: ForwardPass) -> ForwardPass:
+        return work
+
+    def refuses(self, work: ForwardPass) -> str | None:
+        assert work.ahead
+        return None if self._submits else "it does not submit"
+
+    def submit(self, work: ForwardPass) -> None:
         assert self.under_way is None
-        if self._submits:
-            self.under_way = list(inputs)
-            self.submitted += 1
-        return self._submits
+        self.under_way = work
+        self.submitted += 1
 
     def collect(self) -> torch.Tensor:
-        inputs, self.under_way = self.under_way, None
-        assert inputs is not None
+        work, self.under_way = self.under_way, None
+        assert work is not None
         if self.fails is not None:
             error, self.fails = self.fails, None
             raise error
-        return self._run(inputs)
+        return self._run(work)
 
-    def _run(self, inputs: Sequence[SequenceInput]) -> torch.Tensor:
-        for each in inputs:
+    def _run(self, work: ForwardPass) -> torch.Tensor:
+        for each in work.pieces:
             self.entries[each.slot] = self.entries.get(each.slot, 0) + len(each.tokens)
-        return super().step(inputs)
+        return super().step(work)
 
     def truncate(self, slot: int, length: int) -> None:
         assert self.under_way is None
@@ -216,7 +222,8 @@ def test_a_step_counts_with_all_its_tokens() -> None:
     steps(batcher, 4)
     batcher.cancel(requests[1])
     batcher.step()
-    counted = [len(call.args[0]) for call in batcher.counter.add_step.call_args_list]  # type: ignore[attr-defined]
+    calls = batcher.counter.add_step.call_args_list  # type: ignore[attr-defined]
+    counted = [len(call.args[0].pieces) for call in calls]
     assert counted[-1] == 2
 
 
@@ -252,8 +259,8 @@ def test_an_interruption_of_submitting_waits_for_the_step() -> None:
     steps(batcher, 4)
     submit = machine.submit
 
-    def interrupted(inputs: Sequence[SequenceInput]) -> bool:
-        submit(inputs)
+    def interrupted(work: ForwardPass) -> None:
+        submit(work)
         raise KeyboardInterrupt
 
     machine.submit = interrupted  # type: ignore[method-assign]
@@ -315,9 +322,9 @@ def test_a_step_that_cannot_be_submitted_runs_as_another(begun: bool) -> None:
     batcher, requests = batcher_of(machine), requests_of([GREEDY, DRAWN])
     submit, collect = machine.submit, machine.collect
 
-    def failing(inputs: Sequence[SequenceInput]) -> bool:
+    def failing(work: ForwardPass) -> None:
         if begun:
-            submit(inputs)
+            submit(work)
         machine.before = dict(machine.entries)
         raise RuntimeError("lost")
 
@@ -327,7 +334,7 @@ def test_a_step_that_cannot_be_submitted_runs_as_another(begun: bool) -> None:
         finally:
             machine.entries = machine.before
 
-    machine.submit, machine.discard_submitted = failing, discard  # type: ignore[method-assign]
+    machine.submit, machine.abandon = failing, discard  # type: ignore[method-assign]
     for each in requests:
         batcher.submit(each)
     steps(batcher)

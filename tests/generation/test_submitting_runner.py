@@ -3,8 +3,6 @@ collected."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from small_llms import greedy, llm, prompts, stock_greedy
@@ -12,49 +10,55 @@ from small_llms import greedy, llm, prompts, stock_greedy
 import stock
 from moesaic import LLM
 from moesaic.core.body import Decider
-from moesaic.core.report import StepReport
-from moesaic.engine.runner import Runner, SequenceInput
-from moesaic.machines.real.real_machine import ForwardPass, RealMachine
-from moesaic.machines.real.row_sampling import GREEDY
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import GREEDY, ForwardPass, Piece
+from moesaic.machines.real.machine import Machine
 
 TOKENS = 6
 
 
 class Later:
-    """Takes the place of a machine's own functions. It samples where no logits are needed, always
-    the best token."""
+    """In front of a machine's own functions: it takes passes that are wanted ahead, and runs them
+    when they are collected. It samples where no logits are needed, always the best token."""
 
-    def __init__(self, machine: RealMachine) -> None:
-        self._machine, self._whole = machine, machine.step
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._whole = {name: getattr(machine, name) for name in ("submit", "collect", "abandon")}
         self._work: tuple[ForwardPass, Decider] | None = None
+        self._sampled = False
         self.submitted = 0
         self.fails = False
-        for name in ("step", "submit", "collect", "collected_report"):
+        for name in ("refuses", "submit", "collect", "abandon"):
             setattr(machine, name, getattr(self, name))
 
-    def step(self, work: ForwardPass, brain: Decider) -> StepReport:
-        assert self._work is None, "a step is under way"
-        report = self._whole(work, brain)
-        if work.sampling is not None:
-            self._machine.output = self._machine.output.argmax(-1)
-        return report
+    def refuses(self, work: ForwardPass, brain: Decider) -> str | None:
+        assert work.ahead
+        return None
 
-    def submit(self, *work: Any) -> bool:
+    def submit(self, work: ForwardPass, brain: Decider) -> None:
         assert self._work is None, "a step is under way"
-        self._work = work
-        self.submitted += 1
-        return True
+        if work.ahead:
+            self._work = work, brain
+            self.submitted += 1
+        else:
+            self._begin(work, brain)
+
+    def _begin(self, work: ForwardPass, brain: Decider) -> None:
+        self._sampled = work.sampling is not None
+        self._whole["submit"](ForwardPass(work.pieces), brain)
 
     def collect(self) -> torch.Tensor:
-        assert self._work is not None, "nothing was submitted"
-        work, self._work = self._work, None
-        self._report = self.step(*work)
-        if self.fails:
+        ahead, self._work = self._work, None
+        if ahead is not None:
+            self._begin(*ahead)
+        output: torch.Tensor = self._whole["collect"]()
+        if ahead is not None and self.fails:
             raise RuntimeError("lost")
-        return self._machine.output
+        return output.argmax(-1) if self._sampled else output
 
-    def collected_report(self) -> StepReport:
-        return self._report
+    def abandon(self) -> None:
+        self._work = None
+        self._whole["abandon"]()
 
 
 def submitting(model: LLM) -> tuple[Runner, Later]:
@@ -80,9 +84,9 @@ def test_a_report_is_of_the_step_that_was_collected() -> None:
         runner, _ = submitting(model)
         before = runner.report
         assert before is None
-        runner.step([SequenceInput(0, [1, 2, 3])])
+        runner.step(ForwardPass([Piece(0, [1, 2, 3])]))
         first = runner.report
-        assert runner.submit([SequenceInput(0, [4], sampling=GREEDY)])
+        runner.submit(ForwardPass([Piece(0, [4], sampling=GREEDY)], ahead=True))
         assert runner.report is first
         assert runner.cache.length(0) == 3
         runner.collect()
@@ -96,8 +100,8 @@ def test_a_report_is_of_the_step_that_was_collected() -> None:
 def test_a_step_that_fails_leaves_the_sequence_as_it_was() -> None:
     with llm(stock.saved("qwen3-moe").folder) as model:
         runner, later = submitting(model)
-        runner.step([SequenceInput(0, [1, 2, 3])])
-        assert runner.submit([SequenceInput(0, [4])])
+        runner.step(ForwardPass([Piece(0, [1, 2, 3])]))
+        runner.submit(ForwardPass([Piece(0, [4])], ahead=True))
         later.fails = True
         with pytest.raises(RuntimeError, match="lost"):
             runner.collect()
@@ -114,9 +118,10 @@ def test_submitted_steps_that_fail_run_again_as_ordinary_ones(
         later.fails = where == "collect"
         submit = later.submit
 
-        def begun_and_failed(*work: Any) -> bool:
-            submit(*work)
-            raise RuntimeError("lost")
+        def begun_and_failed(work: ForwardPass, brain: Decider) -> None:
+            submit(work, brain)
+            if work.ahead:
+                raise RuntimeError("lost")
 
         if where == "submit":
             monkeypatch.setattr(model.model.runner.machine, "submit", begun_and_failed)

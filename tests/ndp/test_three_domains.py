@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from virtual_machine import VirtualMachine
+from virtual_machine import VirtualLayers
 
 import stock
 from moesaic.core.layer_plan import LayerPlan, Move
@@ -26,6 +26,8 @@ from moesaic.hardware.machine_reader import load_machine
 from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.hardware.what_if import changed
 from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.machines.real.layerwise import Network
+from moesaic.machines.real.machine import Machine
 from moesaic.machines.real.routing_adapter import RoutingAdapter
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
@@ -64,11 +66,13 @@ def virtual_runner(
         sim.memory.place([expert], sim.topology.placement(placement))
     sim.fill_main_memory()
     belief = warm_up(sim, MAX_STEP_TOKENS, sim.topology)
+    cache = ContiguousCache(spec, capacity.sequences, capacity.length, decoder.dtype)
+    network = Network(decoder, cache, store, RoutingAdapter(composition.ranks))
     return Runner(
         decoder,
-        VirtualMachine(store, RoutingAdapter(composition.ranks), decoder.dtype, sim),
+        Machine(VirtualLayers(network, sim), "its time is virtual"),
         composition.brain(replace(belief, host_reads=host_reads(machine))),
-        ContiguousCache(spec, capacity.sequences, capacity.length, decoder.dtype),
+        cache,
         {phase: composition.schedule_for(phase) for phase in PHASES},
         composition.gate(),
     )
@@ -180,8 +184,8 @@ def test_the_bundled_model_says_the_same_on_three_domains() -> None:
     runner, brain = on_three_domains(model)
     said = say(runner, prompt, 24)
     assert said.text == plain.text
-    machine = runner.machine
-    assert isinstance(machine, VirtualMachine)
+    machine = runner.machine.layerwise
+    assert isinstance(machine, VirtualLayers)
     units = sum(count for device, count in machine.computed.items() if device.startswith("ndp"))
     assert min(units, machine.computed["gpu"], machine.computed["cpu"]) > 20
     assert len([d for d in machine.computed if d.startswith("ndp")]) > 8, "many DIMMs took part"
@@ -207,8 +211,9 @@ def test_the_bundled_model_says_the_same_with_split_experts() -> None:
     )
     runner.brain = SplitDomains(spec.num_experts, spec.num_moe_layers)  # type: ignore[assignment]
     assert say(runner, prompt, 16).text == say(plainly(model), prompt, 16).text
-    assert isinstance(runner.machine, VirtualMachine)
-    computed = runner.machine.computed
+    layers = runner.machine.layerwise
+    assert isinstance(layers, VirtualLayers)
+    computed = layers.computed
     assert computed["ndp0"] == computed["ndp1"] > 5
     assert sum(computed[f"ndp{at}"] for at in range(16)) > 100
 
@@ -222,8 +227,8 @@ def test_its_time_is_virtual_and_repeats() -> None:
         reports.append(runner.report)
     assert reports[0] == reports[1]
     assert reports[0] is not None
-    machine = runner.machine
-    assert isinstance(machine, VirtualMachine)
+    machine = runner.machine.layerwise
+    assert isinstance(machine, VirtualLayers)
     assert reports[0].end_ns == machine.sim.clock.now
 
 
@@ -238,8 +243,8 @@ def test_three_domains_are_no_further_from_fp32_than_bf16_is(name: str) -> None:
     errors = _of_tokens(said - exact)
     assert (errors / _of_tokens(plain - exact)).median() < 1.05
     assert int((errors > 3 * errors.median()).sum()) <= len(PROMPT) // 5, "no others stand out"
-    machine = runner.machine
-    assert isinstance(machine, VirtualMachine)
+    machine = runner.machine.layerwise
+    assert isinstance(machine, VirtualLayers)
     assert any(device.startswith("ndp") for device in machine.computed)
 
 

@@ -10,43 +10,42 @@ import torch
 from near_data_arithmetic import ALL, NearDataArithmetic
 
 from moesaic.core.layer_plan import PARTS, LayerPlan, Move
-from moesaic.core.report import LayerReport, StepReport
+from moesaic.core.report import LayerReport
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View
 from moesaic.hardware.dimms import NdpDevice
 from moesaic.kernels.grouping import group_by_expert
 from moesaic.kernels.reference import ReferenceKernel
-from moesaic.machines.real.expert_store import ExpertStore
-from moesaic.machines.real.real_machine import ForwardPass, RealMachine
-from moesaic.machines.real.routing_adapter import RoutingAdapter
+from moesaic.machines.forward_pass import ForwardPass
+from moesaic.machines.real.layerwise import Layerwise, Network
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.machine import SIMULATED
+from moesaic.models.expert_service import RoutedTokens
 
 
-class VirtualMachine(RealMachine):
+class VirtualLayers(Layerwise):
     """`clock` is the simulated machine; its model must be the network's. Experts that a unit of a
     DIMM computes get the unit's arithmetic, all others the reference kernel's."""
 
     capabilities = SIMULATED
 
-    def __init__(
-        self, store: ExpertStore, adapter: RoutingAdapter, dtype: torch.dtype, sim: SimMachine
-    ) -> None:
-        assert isinstance(store.kernel, ReferenceKernel), "load the experts with kernel='reference'"
-        super().__init__(store, adapter, dtype, sim.memory, sim.timeline)
-        self.sim, self._kernel = sim, store.kernel
+    def __init__(self, network: Network, sim: SimMachine) -> None:
+        kernel = network.store.kernel
+        assert isinstance(kernel, ReferenceKernel), "load the experts with kernel='reference'"
+        super().__init__(network, sim.memory, sim.timeline)
+        self.sim, self._kernel = sim, kernel
         machine = sim.physics.machine
         self._units = {n for n, d in machine.flat.devices.items() if isinstance(d, NdpDevice)}
-        self._near_data = NearDataArithmetic(store.kernel) if self._units else None
+        self._near_data = NearDataArithmetic(kernel) if self._units else None
         self.computed: dict[str, int] = {}  # device -> experts so far
 
-    def begin(self, work: ForwardPass) -> None:
-        super().begin(work)
+    def _begin(self, number: int, work: ForwardPass) -> None:
+        super()._begin(number, work)
         self.sim.begin(work.step, lambda layer: self._routing)
 
-    def route(self, layer: int) -> LayerRouting:
-        self._routing = super().route(layer)
-        return self.sim.route(layer)
+    def _route(self, routed: RoutedTokens) -> LayerRouting:
+        super()._route(routed)
+        return self.sim.route(routed.layer)
 
     def view(self, layer: int) -> View:
         return self.sim.view(layer)
@@ -65,9 +64,9 @@ class VirtualMachine(RealMachine):
         self._reports.append(report)
         return report
 
-    def finish(self) -> StepReport:
-        super().finish()
-        return self.sim.finish()
+    def _finish(self) -> None:
+        super()._finish()
+        self._step_report = self.sim.finish()
 
     def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
         return self.sim.probe(device, tokens, experts, placement)

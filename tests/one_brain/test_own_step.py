@@ -1,14 +1,16 @@
-"""Can a body run its step itself? The runner gives it work and a brain, and asks nothing else."""
+"""Who runs a step, and does a body with a clock of its own charge planning?"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 
 from closed_loop import assembled, chosen
 from made_up import random_steps, small_machine, small_model
 from moesaic.core.body import Decider
-from moesaic.core.report import StepReport
-from moesaic.machines.real.real_machine import ForwardPass, RealMachine
+from moesaic.machines.forward_pass import ForwardPass
+from moesaic.machines.real.layerwise import Layerwise
 from moesaic.machines.sim.physics import Physics
 from moesaic.machines.sim.planning_cost import PlanningCost
 from real_runs import loaded, running, say, settings
@@ -16,40 +18,34 @@ from real_runs import loaded, running, say, settings
 FAMILY = "qwen2-moe-normalized"
 
 
-class OwnStep:
-    """Has a step and no layer-wise interface: it plans a layer of its machine in its own way,
-    here deciding and looking ahead before anything is started."""
+class Every:
+    """An executor in front of another one, which runs every second pass itself."""
 
-    def __init__(self, machine: RealMachine) -> None:
-        self._machine = machine
-        self.probe, self.probe_transfer = machine.probe, machine.probe_transfer
-        self.probe_slowdown = machine.probe_slowdown
-        self.capabilities = machine.capabilities
-        self.steps = 0
+    def __init__(self, layers: Layerwise) -> None:
+        self._layers, self._asked = layers, 0
+        self.passes = 0
 
-    def step(self, work: ForwardPass, brain: Decider) -> StepReport:
-        machine = self._machine
-        machine.begin(work)
-        for layer in range(machine.store.layers):
-            routing = machine.route(layer)
-            plan = brain.decide(routing, machine.view(layer))
-            wanted = brain.wants_forecasts() if machine.can_forecast else 0
-            background = brain.look_ahead(machine.forecasts(wanted) if wanted else ())
-            machine.start(plan)
-            machine.offer(background)
-            brain.learn(routing, machine.wait())
-        self.steps += 1
-        return machine.finish()
+    def refuses(self, work: ForwardPass, brain: Decider) -> str | None:
+        self._asked += 1
+        return "it is not its turn" if self._asked % 2 else None
+
+    def submit(self, number: int, work: ForwardPass, brain: Decider) -> None:
+        self.passes += 1
+        self._layers.submit(number, work, brain)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._layers, name)
 
 
-def test_a_runner_lets_a_body_run_its_own_step() -> None:
+def test_the_first_executor_that_does_not_refuse_runs_a_pass() -> None:
     model, how = loaded(FAMILY), settings("best-split", "two-speed", "impact")
     with running(model, how, model.slots(0.25)) as runner:
         expected = say(runner, steps=4)
         runner.free_slot(0)
-        runner.body = body = OwnStep(runner.machine)
+        every = Every(runner.machine.layerwise)
+        runner.machine.add(every)
         found = say(runner, steps=4)
-    assert body.steps == 5
+    assert every.passes == 2
     assert found.text == expected.text
     assert torch.allclose(found.logits, expected.logits, atol=1e-4)
 

@@ -11,13 +11,11 @@ import pytest
 from recording import Listener, Moment, replayed
 
 from made_up import make_brain, pairs_first, policy_combinations, small_machine
-from moesaic.core.body import Body, Decider
 from moesaic.core.layer_plan import Move
 from moesaic.core.legality import check
-from moesaic.core.report import LayerReport, Span, StepReport, Timeline
+from moesaic.core.report import LayerReport, Span, Timeline
 from moesaic.core.routing import ExpertId
 from moesaic.core.step import Step
-from moesaic.machines.real.real_machine import ForwardPass
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.belief import Belief
@@ -29,23 +27,6 @@ Names = tuple[str, str, str]
 COMBINATIONS = pairs_first([names for names in policy_combinations() if can_run(names)])
 
 
-class ListenedTo:
-    """A body whose brain is listened to."""
-
-    def __init__(self, body: Body[ForwardPass]) -> None:
-        self._body = body
-        self.probe, self.probe_transfer = body.probe, body.probe_transfer
-        self.probe_slowdown = body.probe_slowdown
-        self.capabilities = body.capabilities
-        self.moments: list[Moment] = []
-
-    def step(self, work: ForwardPass, brain: Decider) -> StepReport:
-        listener = Listener(brain)
-        report = self._body.step(work, listener)
-        self.moments += listener.moments
-        return report
-
-
 @cache
 def recorded(names: Names, accelerator: str = "emulated") -> tuple[Belief, list[Moment]]:
     """A prompt and some tokens for real, and what its brain believed when it began."""
@@ -53,7 +34,8 @@ def recorded(names: Names, accelerator: str = "emulated") -> tuple[Belief, list[
     how = settings(*names, accelerator=accelerator)
     with running(model, how, slots(), belief=measured(FAMILY, accelerator)) as runner:
         belief = runner.brain.belief
-        runner.body = listener = ListenedTo(runner.machine)
+        listener = Listener(runner.brain)
+        runner._decider = lambda work: listener  # type: ignore[method-assign]
         say(runner, steps=STEPS)
     assert len(listener.moments) == (1 + STEPS) * model.spec.num_moe_layers
     return belief, listener.moments

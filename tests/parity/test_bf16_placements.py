@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import stock
-from moesaic.engine.runner import SequenceInput
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from random_plans import RandomBrain
 from real_runs import PROMPT, loaded, running, truth
 from stock_text import stock_logits
@@ -25,8 +25,8 @@ def our_errors(name: str, seed: int) -> torch.Tensor:
     slots = model.slots(0.3)
     brain = RandomBrain(model.spec, slots, seed)
     with running(model, slots=slots, brain=brain) as runner:
-        seen = [runner.step([SequenceInput(0, PROMPT, all_logits=True)])]
-        seen += [runner.step([SequenceInput(0, [token])]) for token in truth(name).text[:-1]]
+        seen = [runner.step(ForwardPass([Piece(0, PROMPT, all_logits=True)]))]
+        seen += [runner.step(ForwardPass([Piece(0, [token])])) for token in truth(name).text[:-1]]
     logits = torch.cat(seen)
     assert logits.dtype == torch.bfloat16
     return (logits.float() - truth(name).logits).abs()

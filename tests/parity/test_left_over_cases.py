@@ -17,7 +17,8 @@ from made_up import in_turns
 from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.routing import ExpertId, LayerRouting
 from moesaic.core.view import View
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from moesaic.model_info.model_spec import ModelSpec
 from random_plans import RandomBrain
 from real_runs import PROMPT, Loaded, Said, load, loaded, opened, running, say, settings, truth
@@ -70,8 +71,10 @@ def test_sequences_of_different_lengths_in_one_batch(name: str) -> None:
     where = {0: 2, 1: 0, 2: 1, 3: 2}  # text -> slot of the KV cache: 3 comes when 0 has left
 
     def step(runner: Runner, *texts_and_tokens: tuple[int, list[int]]) -> None:
-        inputs = [SequenceInput(where[text], tokens) for text, tokens in texts_and_tokens]
-        for (text, tokens), row in zip(texts_and_tokens, runner.step(inputs), strict=True):
+        inputs = [Piece(where[text], tokens) for text, tokens in texts_and_tokens]
+        for (text, tokens), row in zip(
+            texts_and_tokens, runner.step(ForwardPass(inputs)), strict=True
+        ):
             rows[text].append(row)
             fed[text] += tokens
 

@@ -13,9 +13,9 @@ from moesaic.kernels import _native
 from moesaic.kernels.instruction_sets import choose
 from moesaic.kernels.native import NativeKernel
 from moesaic.kernels.native_linear import DenseRunner
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.native_step import Forced, NativeStep
-from moesaic.machines.real.real_machine import DecodedTokens
 from moesaic.machines.real.step_result import StepResult
 from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.models.expert_service import ResidentExperts, RoutedTokens
@@ -95,9 +95,9 @@ class Native:
         counts: torch.Tensor | None = None,
         forced: Forced | None = None,
     ) -> StepResult:
-        positions = tuple(self.cache.length(slot) for slot in slots)
-        decoded = DecodedTokens(tuple(tokens), tuple(slots), positions)
-        result = self.native.run(decoded, counts, forced)
+        pieces = [Piece(slot, [token]) for token, slot in zip(tokens, slots, strict=True)]
+        work = ForwardPass(pieces).placed(self.cache.length)
+        result = self.native.run(work, counts, forced)
         for slot in slots:
             self.cache.advance(slot, 1)
         return result

@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from interrupting import Interrupt
-from moesaic.engine.runner import Runner, SequenceInput
-from moesaic.machines.real.accelerated import AcceleratedMachine
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from moesaic.machines.real.copy_engine import Copy
+from moesaic.machines.real.lane_layers import LaneLayers
 from random_plans import RandomBrain
 from real_runs import PROMPT, load, loaded, running, settings, truth
 
@@ -25,8 +26,8 @@ HOW = settings("best-split", "two-speed", "impact", link_latency_us=200.0)
 
 def assert_books_are_true(runner: Runner) -> None:
     """Experts that are said to be there have the right weights there, and no slot is lost."""
-    machine = runner.machine
-    assert isinstance(machine, AcceleratedMachine)
+    machine = runner.machine.layerwise
+    assert isinstance(machine, LaneLayers)
     machine.transfers.cancel_background()
     machine.accelerator.link.halt()
     machine.transfers.poll()
@@ -40,7 +41,7 @@ def assert_books_are_true(runner: Runner) -> None:
 
 def decoded(runner: Runner, name: str, step: int) -> None:
     """A decode step of the stock model's text, which must be right."""
-    (logits,) = runner.step([SequenceInput(0, truth(name).text[step : step + 1])])
+    (logits,) = runner.step(ForwardPass([Piece(0, truth(name).text[step : step + 1])]))
     assert (logits - truth(name).logits[len(PROMPT) + step]).abs().max() < TOLERANCE
 
 
@@ -50,7 +51,7 @@ def all_decoded(runner: Runner, name: str, steps: range) -> None:
 
 
 def prefilled(runner: Runner, name: str) -> None:
-    logits = runner.step([SequenceInput(0, PROMPT, all_logits=True)])
+    logits = runner.step(ForwardPass([Piece(0, PROMPT, all_logits=True)]))
     assert (logits - truth(name).logits[: len(PROMPT)]).abs().max() < TOLERANCE
 
 
@@ -70,7 +71,7 @@ def test_an_interruption_before_any_line_leaves_nothing_behind(name: str, stride
             length = runner.cache.length(0)
             try:
                 with Interrupt(at):
-                    runner.step([SequenceInput(0, truth(name).text[1:2])])
+                    runner.step(ForwardPass([Piece(0, truth(name).text[1:2])]))
             except KeyboardInterrupt:
                 interrupted += 1
                 assert runner.cache.length(0) == length, at
@@ -92,10 +93,10 @@ def test_being_interrupted_while_giving_up_is_no_harm_either(name: str) -> None:
         length = runner.cache.length(0)
         for at in range(1, 60):
             with suppress(KeyboardInterrupt), Interrupt(150):
-                runner.step([SequenceInput(0, truth(name).text[:1])])
+                runner.step(ForwardPass([Piece(0, truth(name).text[:1])]))
             runner.cache.truncate(0, length)
             with suppress(KeyboardInterrupt), Interrupt(at):
-                runner.step([SequenceInput(0, truth(name).text[:1])])
+                runner.step(ForwardPass([Piece(0, truth(name).text[:1])]))
             runner.cache.truncate(0, length)
             decoded(runner, name, 0)
             runner.cache.truncate(0, length)
@@ -134,7 +135,7 @@ def test_a_failing_kernel_fails_its_step_and_no_other(
             with monkeypatch.context() as patched:
                 patched.setattr(model.store.kernel, "compute", failing(compute, at))
                 with pytest.raises(RuntimeError, match="this time it fails"):
-                    runner.step([SequenceInput(0, truth(name).text[at - 1 : at])])
+                    runner.step(ForwardPass([Piece(0, truth(name).text[at - 1 : at])]))
             decoded(runner, name, at - 1)
         if slots:
             assert_books_are_true(runner)
@@ -190,7 +191,7 @@ def test_closing_in_the_middle_of_a_step_stops_every_thread_too() -> None:
             suppress(KeyboardInterrupt),
             Interrupt(at),
         ):
-            runner.step([SequenceInput(0, PROMPT)])
+            runner.step(ForwardPass([Piece(0, PROMPT)]))
         assert our_threads() <= before
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from moesaic.core.step import Step
-from moesaic.engine.runner import SequenceInput
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from real_runs import PROMPT, loaded, running, settings
 
 NAME = "olmoe"
@@ -19,25 +19,28 @@ def test_the_majority_of_tokens_chooses_the_schedule(piece: int, phase: str) -> 
     prefill."""
     model = loaded(NAME)
     with running(model, HOW, model.slots(0.5), sequences=4) as runner:
-        runner.step([SequenceInput(slot, PROMPT[: 5 + slot]) for slot in range(3)])
-        inputs = [SequenceInput(slot, [1]) for slot in range(3)] + [
-            SequenceInput(3, PROMPT[:piece])
-        ]
-        assert runner.describe(inputs) == Step.of([(1, 5), (1, 6), (1, 7), (piece, 0)])
+        runner.step(ForwardPass([Piece(slot, PROMPT[: 5 + slot]) for slot in range(3)]))
+        inputs = [Piece(slot, [1]) for slot in range(3)] + [Piece(3, PROMPT[:piece])]
+        assert runner.placed(ForwardPass(inputs)).step == Step.of(
+            [(1, 5), (1, 6), (1, 7), (piece, 0)]
+        )
         before = runner.bytes_moved
-        runner.step(inputs)
+        runner.step(ForwardPass(inputs))
         assert (runner.bytes_moved > before) == (phase == "prefill")
 
 
 def test_a_mixture_answers_what_its_sequences_answer_alone() -> None:
     model = loaded(NAME)
     with running(model, HOW, model.slots(0.5), sequences=2) as runner:
-        runner.step([SequenceInput(0, PROMPT[:9])])
-        together = runner.step([SequenceInput(0, [3]), SequenceInput(1, PROMPT[:6])])
+        runner.step(ForwardPass([Piece(0, PROMPT[:9])]))
+        together = runner.step(ForwardPass([Piece(0, [3]), Piece(1, PROMPT[:6])]))
         for slot in range(2):
             runner.free_slot(slot)
-        runner.step([SequenceInput(0, PROMPT[:9])])
+        runner.step(ForwardPass([Piece(0, PROMPT[:9])]))
         alone = torch.cat(
-            [runner.step([SequenceInput(0, [3])]), runner.step([SequenceInput(1, PROMPT[:6])])]
+            [
+                runner.step(ForwardPass([Piece(0, [3])])),
+                runner.step(ForwardPass([Piece(1, PROMPT[:6])])),
+            ]
         )
     assert torch.allclose(together, alone, atol=1e-4)

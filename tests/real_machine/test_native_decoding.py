@@ -16,10 +16,10 @@ from moesaic.engine.assemble import load_store, on_store
 from moesaic.engine.dense_weights import dense_packer
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
-from moesaic.engine.recording import RecordingBrain
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
 from moesaic.kernels.instruction_sets import REFERENCE, available
-from moesaic.machines.real.cpu_machine import CpuMachine
+from moesaic.machines.accelerators import NONE
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from moesaic.models.open_model import load_decoder, open_model
 from moesaic.policies.policy_set import with_options
 
@@ -37,9 +37,9 @@ def running(
     store = load_store(decoder, model.experts, dtype)
     timeline = Timeline()
     runner = on_store(decoder, store, settings, Capacity(0, 3, 128), timeline=timeline, scores=True)
-    assert isinstance(runner.machine, CpuMachine)
+    assert runner.machine.capabilities is NONE
     if not native:
-        runner.machine.drive_layerwise("asked for")
+        runner.machine.use_only_layerwise("asked for")
     try:
         yield runner
     finally:
@@ -50,11 +50,11 @@ def test_the_same_text_and_reports_as_layer_by_layer() -> None:
     said = []
     for native in (True, False):
         with running(native=native) as runner:
-            assert (runner.machine.layerwise_because is None) == native
-            logits = runner.step([SequenceInput(0, PROMPT)])
+            assert (runner.machine.why_layerwise is None) == native
+            logits = runner.step(ForwardPass([Piece(0, PROMPT)]))
             seen, active = [logits], []
             for token in (7, 2, 9, 4):
-                seen.append(runner.step([SequenceInput(0, [token])]))
+                seen.append(runner.step(ForwardPass([Piece(0, [token])])))
                 report, times = runner.report, runner.machine.times
                 assert report is not None
                 active.append([layer.active for layer in report.layers])
@@ -73,14 +73,13 @@ def test_the_same_text_and_reports_as_layer_by_layer() -> None:
     assert float(errors.median()) < 0.03
 
 
-def test_a_recording_wrapper_sees_every_routing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listener_is_told_of_every_routing() -> None:
     seen: list[LayerRouting] = []
     with running() as runner:
-        listening = RecordingBrain(runner.brain, seen.append)
-        monkeypatch.setattr(runner, "_decider", lambda inputs: listening)
-        runner.step([SequenceInput(0, PROMPT)])
+        runner.step(ForwardPass([Piece(0, PROMPT)], listener=seen.append))
+        assert [routing.layer for routing in seen] == [0, 1, 2]
         del seen[:]
-        runner.step([SequenceInput(0, [7])])
+        runner.step(ForwardPass([Piece(0, [7])], listener=seen.append))
     assert [routing.layer for routing in seen] == [0, 1, 2]
     for routing in seen:
         assert routing.step == 1
@@ -93,8 +92,8 @@ def test_a_recording_wrapper_sees_every_routing(monkeypatch: pytest.MonkeyPatch)
 
 def test_fewer_experts_by_a_gate_run_natively() -> None:
     with running(gate="little") as runner:
-        runner.step([SequenceInput(0, PROMPT)])
-        runner.step([SequenceInput(0, [7])])
+        runner.step(ForwardPass([Piece(0, PROMPT)]))
+        runner.step(ForwardPass([Piece(0, [7])]))
         assert runner.report is not None
         assert [layer.active for layer in runner.report.layers] == [2, 2, 2]
 
@@ -109,7 +108,7 @@ def test_a_replayed_routing_is_computed() -> None:
     logits = []
     for native in (True, False):
         with running(native=native) as runner:
-            logits.append(runner.step([SequenceInput(0, [5])], replay).float())
+            logits.append(runner.step(ForwardPass([Piece(0, [5])], replay=replay)).float())
             spans = [span for span in runner.machine.timeline.spans if span.kind == "expert"]
             assert [sorted(span.experts) for span in spans] == [[0, 1, 2, 3]] * 3
     assert float((logits[0] - logits[1]).norm() / logits[1].norm()) < 0.05
@@ -117,19 +116,19 @@ def test_a_replayed_routing_is_computed() -> None:
 
 def test_a_failing_step_leaves_the_sequence_as_it_was() -> None:
     with running() as runner:
-        runner.step([SequenceInput(0, PROMPT)])
+        runner.step(ForwardPass([Piece(0, PROMPT)]))
         with pytest.raises(ValueError, match="no such token"):
-            runner.step([SequenceInput(0, [97])])
+            runner.step(ForwardPass([Piece(0, [97])]))
         assert runner.cache.length(0) == len(PROMPT)
-        after = runner.step([SequenceInput(0, [7])])
+        after = runner.step(ForwardPass([Piece(0, [7])]))
     with running() as runner:
-        runner.step([SequenceInput(0, PROMPT)])
-        assert torch.equal(runner.step([SequenceInput(0, [7])]), after)
+        runner.step(ForwardPass([Piece(0, PROMPT)]))
+        assert torch.equal(runner.step(ForwardPass([Piece(0, [7])])), after)
 
 
 def test_what_cannot_run_natively_says_why() -> None:
     with running(dtype="fp32") as runner:
-        assert runner.machine.layerwise_because == "experts have no native kernel here"
-        runner.step([SequenceInput(0, [7])])
+        assert runner.machine.why_layerwise == "experts have no native kernel here"
+        runner.step(ForwardPass([Piece(0, [7])]))
     with running(kernel=REFERENCE) as runner:
-        assert runner.machine.layerwise_because == "dense weights are not packed"
+        assert runner.machine.why_layerwise == "dense weights are not packed"

@@ -16,8 +16,8 @@ pytestmark = native
 if available() != (REFERENCE,):
     from native_decoding import Native, both, both_of
 
+    from moesaic.machines.forward_pass import ForwardPass, Piece
     from moesaic.machines.real.native_step import Forced
-    from moesaic.machines.real.real_machine import DecodedTokens
     from moesaic.machines.support import Executor, refusal
     from moesaic.model_info.features import Feature, features_of
     from moesaic.model_info.network import GroupedAttentionSpec
@@ -138,12 +138,17 @@ def test_a_row_does_not_depend_on_the_number_of_workers() -> None:
         assert all(map(torch.equal, outs[0], other))
 
 
+def at_start(tokens: tuple[int, ...], slots: tuple[int, ...]) -> ForwardPass:
+    pieces = zip(slots, tokens, strict=True)
+    return ForwardPass([Piece(slot, [token], first=0) for slot, token in pieces])
+
+
 def test_what_is_out_of_bounds_is_refused_before_anything_is_written() -> None:
     model = open_model(stock.saved("mixtral").folder)
     ours = Native(model, 2)
     for tokens, slots in (((97,), (0,)), ((-1,), (0,)), ((1,), (2,)), ((1, 2), (0, 0))):
         with pytest.raises(ValueError, match=r"no such|one new token"):
-            ours.native.run(DecodedTokens(tokens, slots, (0,) * len(slots)))
+            ours.native.run(at_start(tokens, slots))
     assert not ours.cache.first.any()
     ours.cache.advance(0, ours.cache.max_length)
     with pytest.raises(ValueError, match="full"):
@@ -153,7 +158,7 @@ def test_what_is_out_of_bounds_is_refused_before_anything_is_written() -> None:
 def test_a_routing_or_counts_of_another_step_are_refused() -> None:
     """The native call would read beyond their end."""
     ours = Native(open_model(stock.saved("mixtral").folder), 2)
-    tokens = DecodedTokens((1, 2), (0, 1), (0, 0))
+    tokens = at_start((1, 2), (0, 1))
     result = ours.native.run(tokens)
     experts, weights = result.ids.numpy(), result.weights.numpy()
     assert ours.native.run(tokens, forced=Forced(experts, weights)) is not None

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.machines.real import cpu_machine, probes
+from moesaic.machines.real import cpu_layers, probes
 from moesaic.machines.real.lane import InlineLane
 from real_runs import loaded, running
 
@@ -45,7 +45,7 @@ def test_without_an_accelerator_the_cpu_is_measured_once(monkeypatch: pytest.Mon
         asked.append(words[-2:])
         return 1000
 
-    monkeypatch.setattr(cpu_machine, "time_on_lane", timed)
+    monkeypatch.setattr(cpu_layers, "time_on_lane", timed)
     with running(loaded(FAMILY), EngineSettings(max_step_tokens=4)):
         pass
     assert sorted(asked) == [(1, 1), (1, 2), (2, 1), (2, 2), (4, 1), (4, 2)]

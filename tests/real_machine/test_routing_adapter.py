@@ -23,10 +23,16 @@ ROUNDING = 1e-5  # the bank multiplies gates and norms beforehand: fp32 rounds d
 def first_routed(model: Loaded) -> RoutedTokens:
     """The prompt at the first router."""
     cache = ContiguousCache(model.spec, 1, 64, torch.float32)
-    with torch.inference_mode():
-        return next(
-            model.decoder.forward_by_layer(torch.tensor(PROMPT), [Segment(0, len(PROMPT))], cache)
-        )
+    seen: list[RoutedTokens] = []
+
+    class Noting:
+        def compute(self, routed: RoutedTokens) -> torch.Tensor:
+            seen.append(routed)
+            return torch.zeros_like(routed.hidden)
+
+    segments = [Segment(0, len(PROMPT))]
+    model.decoder.forward(torch.tensor(PROMPT), segments, cache, Noting())
+    return seen[0]
 
 
 def ranks_of(model: Loaded) -> int:

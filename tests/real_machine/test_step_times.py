@@ -7,7 +7,7 @@ from time import sleep
 import pytest
 import torch
 
-from moesaic.engine.runner import SequenceInput
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from moesaic.models.feed_forward import GatedMlp, MoeBlock
 from real_runs import loaded, running, settings
 
@@ -28,7 +28,7 @@ def test_shared_experts_are_no_overhead(accelerator: str, monkeypatch: pytest.Mo
     how = settings("static-experts", "pinned", "none", accelerator=accelerator)
     slots = model.slots(0.5) if accelerator == "emulated" else 0
     with running(model, how, slots) as runner:
-        runner.step([SequenceInput(0, [1])])
+        runner.step(ForwardPass([Piece(0, [1])]))
         costs, layers = runner.machine.times, len(runner.report.layers) if runner.report else 0
     computing = costs.experts_ns if accelerator == "emulated" else costs.network_ns
     assert layers > 0

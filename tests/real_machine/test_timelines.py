@@ -13,8 +13,9 @@ import torch
 
 from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.report import ENGINE, Span, Timeline
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
 from moesaic.kernels.base import LayerExecutor
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from random_plans import RandomBrain
 from real_runs import PROMPT, loaded, running, settings, truth
 
@@ -32,7 +33,7 @@ def play(runner: Runner, timeline: Timeline, name: str) -> list[list[Span]]:
     for step in range(STEPS):
         before = len(timeline.spans)
         tokens = truth(name).text[step - 1 : step] if step else PROMPT
-        runner.step([SequenceInput(0, tokens)])
+        runner.step(ForwardPass([Piece(0, tokens)]))
         found.append(timeline.spans[before:])
     return found
 
@@ -101,13 +102,15 @@ def noted(accelerator: str, timeline: Timeline) -> tuple[torch.Tensor, list[Call
     how = settings("static-experts", "pinned", "none", accelerator=accelerator)
     slots = model.slots(0.5) if accelerator == "emulated" else 0
     with running(model, how, slots, timeline=timeline) as runner:
-        machine: Any = runner.machine
+        machine: Any = runner.machine.layerwise
         if accelerator == "none":
             machine.executor, machine._token = Noting(machine.executor, calls, CPU), None
         else:
             machine._executors = {d: Noting(c, calls, d) for d, c in machine._executors.items()}
-        answered = [runner.step([SequenceInput(0, PROMPT)])]
-        answered += [runner.step([SequenceInput(0, [token])]) for token in truth("olmoe").text[:3]]
+        answered = [runner.step(ForwardPass([Piece(0, PROMPT)]))]
+        answered += [
+            runner.step(ForwardPass([Piece(0, [token])])) for token in truth("olmoe").text[:3]
+        ]
     return torch.cat(answered), sorted(calls, key=lambda call: call[0])
 
 

@@ -13,8 +13,9 @@ from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import LayerReport
 from moesaic.core.routing import Forecast, LayerRouting
 from moesaic.core.view import View
-from moesaic.engine.runner import Runner, SequenceInput
-from moesaic.machines.real.accelerated import AcceleratedMachine
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import ForwardPass, Piece
+from moesaic.machines.real.lane_layers import LaneLayers
 from moesaic.policies.brain import Brain
 from real_runs import PROMPT, loaded, running, settings, truth
 
@@ -29,8 +30,8 @@ class Script(Brain):
     schedule: Any = None  # a runner may set it; nothing is scheduled by it
 
     def __init__(self, runner: Runner, link: HandLink, arrives: str) -> None:
-        assert isinstance(runner.machine, AcceleratedMachine)
-        self.machine, self.link, self.arrives = runner.machine, link, arrives
+        assert isinstance(runner.machine.layerwise, LaneLayers)
+        self.machine, self.link, self.arrives = runner.machine.layerwise, link, arrives
         self.views: list[View] = []
         self.reports: list[LayerReport] = []
 
@@ -69,13 +70,14 @@ class Script(Brain):
 def test_what_is_under_way_stays_under_way_until_the_plan_has_started(arrives: str) -> None:
     model = loaded(NAME)
     with running(model, EMPTY, slots=4) as runner:
-        assert isinstance(runner.machine, AcceleratedMachine)
-        runner.machine.accelerator.link.close()
+        layers = runner.machine.layerwise
+        assert isinstance(layers, LaneLayers)
+        layers.accelerator.link.close()
         link = HandLink()
-        runner.machine.accelerator.link = link  # type: ignore[assignment]
+        layers.accelerator.link = link  # type: ignore[assignment]
         script = Script(runner, link, arrives)
         runner.brain = script
-        logits = runner.step([SequenceInput(0, PROMPT, all_logits=True)])
+        logits = runner.step(ForwardPass([Piece(0, PROMPT, all_logits=True)]))
         residency = runner.machine.residency
     assert (logits - truth(NAME).logits[: len(PROMPT)]).abs().max() < 1e-4
     first, second, third = script.views

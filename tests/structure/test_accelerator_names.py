@@ -12,7 +12,7 @@ from sources import Source, sources
 from moesaic.machines.accelerators import ACCELERATORS
 
 FACTORY = "moesaic.engine.make_machine"  # builds a machine by its accelerator's name
-MACHINES = {"AcceleratedMachine", "CpuMachine", "CudaMachine"}
+LAYERS = {"CpuLayers", "LaneLayers", "GpuLayers"}
 
 
 def comparisons(tree: ast.AST) -> Iterator[int]:
@@ -21,7 +21,7 @@ def comparisons(tree: ast.AST) -> Iterator[int]:
         if isinstance(node, ast.Compare):
             found = "accelerator" in ast.unparse(node) and _has_name(node)
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
-            found = any(name in ast.unparse(node.args[1]) for name in MACHINES)
+            found = any(name in ast.unparse(node.args[1]) for name in LAYERS)
         else:
             continue
         if found:
@@ -43,7 +43,7 @@ def test_only_the_factory_compares_accelerator_names() -> None:
         'settings.accelerator == "none"',
         'row["accelerator"] != "none"',
         'asked.get("accelerator") in (None, "none")',
-        "isinstance(machine, AcceleratedMachine)",
+        "isinstance(machine, LaneLayers)",
     ],
 )
 def test_a_comparison_would_be_found(text: str) -> None:

@@ -16,10 +16,10 @@ NATIVE_MODULES = (
     "moesaic.kernels.native",
     "moesaic.kernels.numa_executor",
     "moesaic.machines.cuda.cpu_runner",
-    "moesaic.machines.cuda.graph_decoding",
+    "moesaic.machines.cuda.captured",
     "moesaic.machines.cuda.graph_steps",
     "moesaic.machines.cuda.graph_support",
-    "moesaic.machines.real.native_decoding",
+    "moesaic.machines.real.cpu_step",
     "moesaic.machines.real.native_step",
     "moesaic.machines.real.step_description",
 )

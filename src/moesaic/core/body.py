@@ -66,18 +66,13 @@ class Body(Probed, Protocol[Work_contra]):
         ...
 
 
-class LayerwiseBody(Protocol):
-    """A body whose step is driven from outside: after it was begun in the body's own way, for
-    every MoE layer in order `route`, `view`, `start`, `forecasts`, `offer` and `wait`; at the end
-    `finish`."""
-
-    def route(self, layer: int) -> LayerRouting:
-        """Do everything up to and including the router of this layer."""
-        ...
+class LayerBody(Protocol):
+    """What executes one layer after another that was routed: `view`, `start`, `forecasts`, `offer`
+    and `wait`, in this order (`machines/loop.py`)."""
 
     def view(self, layer: int) -> View:
         """What is where now. It stays true until `start`, but for transfers under way, which may
-        arrive: from `route` on, no other transfer begins."""
+        arrive: from the router on, no other transfer begins."""
         ...
 
     def start(self, plan: LayerPlan) -> None:
@@ -107,6 +102,15 @@ class LayerwiseBody(Protocol):
 
     def wait(self) -> LayerReport:
         """Until the layer has ended."""
+        ...
+
+
+class LayerwiseBody(LayerBody, Protocol):
+    """A body whose step is driven from outside: after it was begun in the body's own way, every
+    MoE layer in order is routed and served; at the end `finish`."""
+
+    def route(self, layer: int) -> LayerRouting:
+        """Do everything up to and including the router of this layer."""
         ...
 
     def finish(self) -> StepReport: ...

@@ -20,7 +20,7 @@ from moesaic.engine.belief_source import belief_source
 from moesaic.engine.described_belief import described_belief
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.expert_kernel import expert_kernel, kernel_for
-from moesaic.engine.make_machine import GPU_DEVICE, Parts, make_machine
+from moesaic.engine.make_machine import GPU_DEVICE, Parts, add_captured, make_machine
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.native_source import NativeSource
 from moesaic.engine.packed_store import packed_store, why_copied
@@ -32,7 +32,7 @@ from moesaic.machines.accelerators import ACCELERATORS
 from moesaic.machines.cuda.faults import loading_in_words
 from moesaic.machines.cuda.pinned import pinned
 from moesaic.machines.real.expert_store import ExpertStore
-from moesaic.machines.real.real_machine import RealMachine
+from moesaic.machines.real.machine import Machine
 from moesaic.models.decoder import Decoder
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.packed_experts import PackedExperts
@@ -155,18 +155,22 @@ def _on_store(
     policies = settings.policies.given_slots(capacity.slots)
     composition = Composition(policies, shape, capacity.slots, settings.checked)
     ranks = composition.ranks if capacity.slots or scores else 0
-    parts = Parts(decoder, store, settings, capacity, ranks, composition.lookahead, timeline)
-    machine = make_machine(parts, device)
+    cache = _cache(decoder, settings, capacity)
+    lookahead = composition.lookahead
+    machine = make_machine(
+        Parts(decoder, cache, store, settings, capacity, ranks, lookahead, timeline), device
+    )
     try:
-        return _on_machine(machine, decoder, settings, capacity, composition, counts, belief)
+        return _on_machine(machine, decoder, cache, settings, capacity, composition, counts, belief)
     except BaseException:  # its threads must not outlive this call
         machine.close()
         raise
 
 
 def _on_machine(
-    machine: RealMachine,
+    machine: Machine,
     decoder: Decoder,
+    cache: ContiguousCache,
     settings: EngineSettings,
     capacity: Capacity,
     composition: Composition,
@@ -178,13 +182,8 @@ def _on_machine(
         belief = _belief(machine, decoder, settings)
     decision_ns = _time_decisions(composition.brain(belief), composition.shape, capacity.slots)
     brain = composition.brain(replace(belief, decision_ns=decision_ns), counts=counts)
-    spec, device = decoder.architecture.spec, str(decoder.device)
-    length = capacity.length
-    if settings.batch_invariant:  # every slot begins at the same place of a cache line
-        length = -(-length // CACHE_LINE) * CACHE_LINE
     tokens = max(settings.step_tokens, settings.max_sequences)
-    cache = ContiguousCache(spec, capacity.sequences, length, decoder.dtype, device, tokens)
-    machine.attach(decoder, cache, brain, NativeSource(brain, tokens, composition.ranks))
+    add_captured(machine, brain, NativeSource(brain, tokens, composition.ranks))
     return Runner(
         decoder,
         machine,
@@ -194,6 +193,15 @@ def _on_machine(
         composition.gate(),
         composition.policies.gate.name,
     )
+
+
+def _cache(decoder: Decoder, settings: EngineSettings, capacity: Capacity) -> ContiguousCache:
+    length = capacity.length
+    if settings.batch_invariant:  # every slot begins at the same place of a cache line
+        length = -(-length // CACHE_LINE) * CACHE_LINE
+    tokens = max(settings.step_tokens, settings.max_sequences)
+    spec, device = decoder.architecture.spec, str(decoder.device)
+    return ContiguousCache(spec, capacity.sequences, length, decoder.dtype, device, tokens)
 
 
 @contextmanager
@@ -211,7 +219,7 @@ def locked_store(
             held.close()
 
 
-def _belief(machine: RealMachine, decoder: Decoder, settings: EngineSettings) -> Belief:
+def _belief(machine: Machine, decoder: Decoder, settings: EngineSettings) -> Belief:
     if belief_source(settings, machine.store.kernel.dtype).described:
         return _described(decoder, machine.store, settings)
     with torch.inference_mode():

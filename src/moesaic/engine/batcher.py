@@ -17,18 +17,18 @@ from itertools import repeat
 
 import torch
 
-from moesaic.engine.drafting import checked, drafting_input, drafts_wanted
+from moesaic.engine.drafting import checked, drafting_piece, drafts_wanted
 from moesaic.engine.gating import confidence_of
 from moesaic.engine.isolation import run_isolated
 from moesaic.engine.kv_slots import KVSlots
-from moesaic.engine.recording import RecordingBody
+from moesaic.engine.recording import RoutingRecording
 from moesaic.engine.request import Request, Update
 from moesaic.engine.run_stats import RunStats, StatsCounter
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
 from moesaic.engine.sampling.sampled import Sampled
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.submitted_step import ComputedStep, Scheduled, SubmittedStep
-from moesaic.machines.real.row_sampling import RowSampling
+from moesaic.machines.forward_pass import ForwardPass, Piece, RowSampling
 
 
 class Batcher:
@@ -43,7 +43,7 @@ class Batcher:
         sampler: Sampler,
         sequences: int,
         max_step_tokens: int,
-        recording: RecordingBody | None = None,
+        recording: RoutingRecording | None = None,
         prefix_cache: bool = True,
         batch_invariant: bool = False,
     ) -> None:
@@ -53,8 +53,6 @@ class Batcher:
         self.counter = StatsCounter(runner)
         self._runner, self._sampler = runner, sampler
         self._recording = recording
-        if recording is not None:
-            runner.body = recording
         self._step_tokens, self._in_turns = max_step_tokens, batch_invariant
         # No more sequences than tokens: every request in prefill gets at least one per step.
         slots = min(sequences, max_step_tokens)
@@ -147,11 +145,11 @@ class Batcher:
 
     def _step(self, ahead: bool) -> list[Update]:
         def complete(_: Sequence[Scheduled], step: ComputedStep) -> list[Update]:
-            scheduled, inputs, logits = step.scheduled, step.inputs, step.output
+            scheduled, work, logits = step.scheduled, step.work, step.output
             if ahead:
                 self._go_on(scheduled, logits)
             self.counter.add_step(step.whole)
-            return self._updates(scheduled, inputs, logits)
+            return self._updates(scheduled, work, logits)
 
         step = self._submitted.take(self._running)
         if step is not None:
@@ -167,9 +165,11 @@ class Batcher:
         """A step that fails leaves the machine and the sequences as they were (see `Runner.step`),
         so its requests can run in other steps."""
         try:
-            inputs = [self._input(request, count) for request, count in scheduled]
+            pieces = [self._piece(request, count) for request, count in scheduled]
             self._announce(scheduled)
-            return ComputedStep(list(scheduled), inputs, self._runner.step(inputs), inputs)
+            listener = None if self._recording is None else self._recording.on_routing
+            work = ForwardPass(pieces, listener=listener)
+            return ComputedStep(list(scheduled), work, self._runner.step(work), work)
         except Exception:
             self.counter.add_failed_step()
             if self._recording is not None:
@@ -187,14 +187,15 @@ class Batcher:
         no request comes or goes."""
         if sampled.dim() != 1 or self._in_turns or len(scheduled) < len(self._running):
             return
-        inputs: list[SequenceInput] = []
+        pieces: list[Piece] = []
         for (request, count), token in zip(scheduled, sampled.tolist(), strict=True):
             if request.pending_tokens > count or not request.goes_on_after(token):
                 return
             sampling = self._sampler.row_sampling(request.sampling, later=1)
-            inputs.append(SequenceInput(_slot(request), [token], prompt=False, sampling=sampling))
+            pieces.append(Piece(_slot(request), [token], prompt=False, sampling=sampling))
         if not (self._waiting and self._slots.any_free):
-            self._submitted.submit([Scheduled(request, 1) for request, _ in scheduled], inputs)
+            work = ForwardPass(pieces, ahead=True)
+            self._submitted.submit([Scheduled(request, 1) for request, _ in scheduled], work)
 
     def _sampling(self, request: Request) -> RowSampling | None:
         """How a machine may sample its next token; None: its logits are needed."""
@@ -204,26 +205,26 @@ class Batcher:
         return self._sampler.row_sampling(request.sampling)
 
     def _updates(
-        self, scheduled: list[Scheduled], inputs: list[SequenceInput], logits: torch.Tensor
+        self, scheduled: list[Scheduled], work: ForwardPass, logits: torch.Tensor
     ) -> list[Update]:
         if self._runner.gate.draft:
-            return self._drafted(scheduled, inputs, logits)
+            return self._drafted(scheduled, work, logits)
         for request, count in scheduled:
             request.computed_tokens += count
         ready = [row for row, (request, _) in enumerate(scheduled) if not request.pending_tokens]
-        ready = self._accepted(scheduled, inputs, ready, logits)
+        ready = self._accepted(scheduled, work, ready, logits)
         if len(ready) < len(scheduled):
             logits = logits[ready]
         return self._sample(logits, [scheduled[row].request for row in ready])
 
     def _drafted(
-        self, scheduled: list[Scheduled], inputs: list[SequenceInput], logits: torch.Tensor
+        self, scheduled: list[Scheduled], work: ForwardPass, logits: torch.Tensor
     ) -> list[Update]:
         """With a gate that drafts: prompts as ever, drafts are kept for their check, and a check
         may bring several tokens of a request at once."""
         updates: list[Update] = []
         first = 0
-        for (request, count), given in zip(scheduled, inputs, strict=True):
+        for (request, count), given in zip(scheduled, work.pieces, strict=True):
             rows = logits[first : first + (count if given.all_logits else 1)]
             first += len(rows)
             if given.of_prompt:
@@ -242,7 +243,7 @@ class Batcher:
     def _accepted(
         self,
         scheduled: list[Scheduled],
-        inputs: list[SequenceInput],
+        work: ForwardPass,
         ready: list[int],
         logits: torch.Tensor,
     ) -> list[int]:
@@ -253,7 +254,7 @@ class Batcher:
             confidence = confidence_of(logits)
         again: list[int] = []
         if self._runner.gate.reruns and confidence is not None:
-            again = self._runner.roll_back(inputs, ready, confidence)
+            again = self._runner.roll_back(work, ready, confidence)
             self.counter.add_reruns(len(again))
         if self._recording is not None and confidence is not None:
             self._recording.keep([count for _, count in scheduled], again, confidence)
@@ -303,12 +304,12 @@ class Batcher:
         drafts = len(request.drafted)
         return 1 if drafts < drafts_wanted(request, self._draft) else drafts + 1
 
-    def _input(self, request: Request, count: int) -> SequenceInput:
+    def _piece(self, request: Request, count: int) -> Piece:
         slot = _slot(request)
         if self._runner.gate.draft and not request.prefilling:
-            return drafting_input(self._runner, request, slot, self._draft)
+            return drafting_piece(self._runner, request, slot, self._draft)
         tokens = request.next_tokens(count)
-        return SequenceInput(
+        return Piece(
             slot, tokens, prompt=request.prefilling, attempt=request.attempt,
             sampling=self._sampling(request),
         )  # fmt: skip

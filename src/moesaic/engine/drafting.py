@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from moesaic.engine.request import Request, Update
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import Piece
 
 Sample = Callable[[torch.Tensor, Sequence[Request]], list[Update]]
 
@@ -28,13 +29,13 @@ def drafts_wanted(request: Request, draft: int) -> int:
     return min(draft, left - 1)
 
 
-def drafting_input(runner: Runner, request: Request, slot: int, draft: int) -> SequenceInput:
+def drafting_piece(runner: Runner, request: Request, slot: int, draft: int) -> Piece:
     """The next draft, with few experts; or the check of all of them, with all experts."""
     last, drafted = request.sampling.seen[-1], request.drafted
     if len(drafted) < drafts_wanted(request, draft):
-        return SequenceInput(slot, [drafted[-1] if drafted else last], prompt=False)
+        return Piece(slot, [drafted[-1] if drafted else last], prompt=False)
     runner.cache.truncate(slot, request.computed_tokens)  # entries of the drafts
-    return SequenceInput(slot, [last, *drafted], all_logits=True, prompt=False, attempt=1)
+    return Piece(slot, [last, *drafted], all_logits=True, prompt=False, attempt=1)
 
 
 def checked(request: Request, logits: torch.Tensor, sample: Sample) -> list[Update]:

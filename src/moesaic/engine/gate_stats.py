@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from moesaic.core.units import NS_PER_S
 from moesaic.policies.gate import FULL
 
 if TYPE_CHECKING:  # the simulator counts with this, and has no torch
-    from moesaic.engine.runner import SequenceInput
+    from moesaic.machines.forward_pass import ForwardPass
 
 BIG_PASSES = "big passes"  # where the time of the full model comes from, if it was not measured
 
@@ -71,13 +70,13 @@ class GateCounter:
             self._timed[number] += tokens
             self._ns[number] += taken_ns * tokens / (first + again)
 
-    def add_inputs(self, inputs: Sequence[SequenceInput], taken_ns: int, reads: int = 0) -> int:
+    def add_pass(self, work: ForwardPass, taken_ns: int, reads: int = 0) -> int:
         """A pass of the engine; returns how many new tokens of prompts it has."""
-        new_prompts = (each for each in inputs if each.of_prompt and not each.attempt)
-        prompt = sum(len(each.tokens) for each in new_prompts)
-        again = sum(len(each.tokens) for each in inputs if each.attempt)
-        first = sum(not each.of_prompt and not each.attempt for each in inputs)
-        self.add(first, again, prompt, taken_ns, reads, len(inputs) == 1)
+        pieces = work.pieces
+        prompt = sum(len(each.tokens) for each in pieces if each.of_prompt and not each.attempt)
+        again = sum(len(each.tokens) for each in pieces if each.attempt)
+        first = sum(not each.of_prompt and not each.attempt for each in pieces)
+        self.add(first, again, prompt, taken_ns, reads, len(pieces) == 1)
         return prompt
 
     def add_check(self, drafted: int, stood: int) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from moesaic.policies.gate import FULL
 
 
@@ -16,6 +17,6 @@ def read(runner: Runner, slot: int, tokens: Sequence[int]) -> torch.Tensor:
     once with gate `full` and with drafts, whose text is the full model's; else one after another,
     each run again where the gate rejects it."""
     if runner.gate_name == FULL or runner.gate.draft:
-        return runner.step([SequenceInput(slot, tokens, all_logits=True)])
-    logits = [runner.settled_step(SequenceInput(slot, [token], prompt=False)) for token in tokens]
+        return runner.step(ForwardPass([Piece(slot, tokens, all_logits=True)]))
+    logits = [runner.settled_step(Piece(slot, [token], prompt=False)) for token in tokens]
     return torch.cat(logits)

@@ -7,7 +7,17 @@ import torch
 from numpy.typing import NDArray
 
 from moesaic.core.confidence import Confidence
+from moesaic.machines.forward_pass import ForwardPass
 from moesaic.policies.gate.base import Gate, GateStep
+
+
+def gate_step(work: ForwardPass) -> GateStep:
+    """What a gate is told of a pass."""
+    return GateStep(
+        tuple(len(each.tokens) for each in work.pieces),
+        tuple(each.of_prompt for each in work.pieces),
+        tuple(each.attempt for each in work.pieces),
+    )
 
 
 def expert_counts(gate: Gate, step: GateStep) -> NDArray[np.int64] | None:

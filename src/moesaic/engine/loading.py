@@ -22,7 +22,7 @@ from moesaic.engine.input_processor import InputProcessor
 from moesaic.engine.learned_placement import LearnedPlacement
 from moesaic.engine.memory.memory_plan import MemoryPlan
 from moesaic.engine.preparation import PathLike, Prepared, prepare
-from moesaic.engine.recording import RecordingBody, check_writable
+from moesaic.engine.recording import RoutingRecording, check_writable
 from moesaic.engine.runner import Runner
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.model_info.model_spec import ModelSpec
@@ -47,7 +47,7 @@ class LoadedModel:
     runner: Runner
     input_processor: InputProcessor
     batcher: Batcher
-    recording: RecordingBody | None
+    recording: RoutingRecording | None
     placement: LearnedPlacement | None
     threads: int  # torch's, in the thread that drives the batcher
     closed: bool = False
@@ -141,7 +141,7 @@ def load_prepared(
         advance=advance,
         scores=record is not None,
     )
-    recording = None if record is None else RecordingBody(runner.body, record, spec)
+    recording = None if record is None else RoutingRecording(record, spec)
     sampler = Sampler(prepared.eos_ids)
     batcher = Batcher(
         runner,

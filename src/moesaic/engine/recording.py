@@ -1,4 +1,4 @@
-"""Records a routing trace of a run: a wrapper around the body sees every layer's routing.
+"""Records a routing trace of a run: it is told of every layer's routing.
 
 Every request is a document. The trace has whole steps only, and holds what the routing carries:
 the chosen experts and their weights, and the next best with their scores.
@@ -8,21 +8,15 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from moesaic.core.body import Body, Decider
-from moesaic.core.capabilities import Capabilities
 from moesaic.core.confidence import Confidence
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.files import refuse_special
-from moesaic.core.layer_plan import LayerPlan
-from moesaic.core.report import StepReport
 from moesaic.core.routing import LayerRouting
-from moesaic.core.view import View
-from moesaic.machines.real.real_machine import ForwardPass
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.workloads.header import TraceHeader
 from moesaic.workloads.recorder import Recorder
@@ -42,15 +36,12 @@ def check_writable(path: str | os.PathLike[str], option: str = "record") -> None
         ) from None
 
 
-class RecordingBody:
-    """Forwards everything to `body` and records the routing its brain is given. `begin` names the
-    tokens of the next step, `end` closes a request's document. `close` writes the file, unless
-    something failed before."""
+class RoutingRecording:
+    """`on_routing` is the listener of every pass. `begin` names the tokens of the next step, `end`
+    closes a request's document. `close` writes the file, unless something failed before."""
 
-    def __init__(
-        self, body: Body[ForwardPass], path: str | os.PathLike[str], spec: ModelSpec
-    ) -> None:
-        self._body, self._path, self._spec = body, path, spec
+    def __init__(self, path: str | os.PathLike[str], spec: ModelSpec) -> None:
+        self._path, self._spec = path, spec
         self._recorder: Recorder | None = None  # opened when the first routing shows its shape
         self._documents: Sequence[int] = ()
         self._positions: Sequence[int] = ()
@@ -109,23 +100,7 @@ class RecordingBody:
         if recorder is not None:
             recorder.__exit__(type(error), error, error.__traceback__)
 
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._body.capabilities
-
-    def step(self, work: ForwardPass, brain: Decider) -> StepReport:
-        return self._body.step(work, RecordingBrain(brain, self._on_routing))
-
-    def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
-        return self._body.probe(device, tokens, experts, placement)
-
-    def probe_slowdown(self, device: str) -> int:
-        return self._body.probe_slowdown(device)
-
-    def probe_transfer(self, link: str | None = None) -> int:
-        return self._body.probe_transfer(link)
-
-    def _on_routing(self, routing: LayerRouting) -> None:
+    def on_routing(self, routing: LayerRouting) -> None:
         if self._closed:
             return
         if self._recorder is None:
@@ -155,16 +130,3 @@ class RecordingBody:
             has_scores=ranks > spec.top_k,  # otherwise they are the weights once more
             source=f"recorded while {spec.name} generated text",
         )
-
-
-class RecordingBrain:
-    """A brain that forwards everything, after calling `on_routing` with every routing."""
-
-    def __init__(self, brain: Decider, on_routing: Callable[[LayerRouting], None]) -> None:
-        self._brain, self._on_routing = brain, on_routing
-        self.wants_forecasts, self.look_ahead = brain.wants_forecasts, brain.look_ahead
-        self.learn = brain.learn
-
-    def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
-        self._on_routing(routing)
-        return self._brain.decide(routing, view)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from moesaic.core.units import NS_PER_S, NS_PER_US
 from moesaic.engine.gate_stats import NO_GATE, GateCounter, GateStats
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import ForwardPass
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,13 @@ class StatsCounter:
         self._bytes_before = runner.bytes_moved
         self._gate = GateCounter(runner.gate_name, runner.reads_of_a_token)
 
-    def add_step(self, inputs: Sequence[SequenceInput]) -> None:
+    def add_step(self, work: ForwardPass) -> None:
         """The one just done."""
         report = self._runner.report
         times = self._runner.machine.times
         assert report is not None, "a step has been done"
         active = sum(layer.active for layer in report.layers)
-        prompt_tokens = self._gate.add_inputs(inputs, times.step_ns, active)
+        prompt_tokens = self._gate.add_pass(work, times.step_ns, active)
         self._steps += 1
         self._step_ns += times.step_ns
         self._prompt_tokens += prompt_tokens

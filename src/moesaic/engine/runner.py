@@ -2,65 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from moesaic.core.body import Body, Decider
+from moesaic.core.body import Decider
 from moesaic.core.confidence import Confidence
 from moesaic.core.report import StepReport
 from moesaic.core.routing import cut
-from moesaic.core.step import Step
-from moesaic.engine.gating import confidence_of, expert_counts, rejected
+from moesaic.engine.gating import confidence_of, expert_counts, gate_step, rejected
 from moesaic.engine.rerun_routing import reused_routing
-from moesaic.machines.real.real_machine import (
-    DecodedTokens,
-    ForwardPass,
-    PromptTokens,
-    RealMachine,
-    Replay,
-)
-from moesaic.machines.real.row_sampling import RowSampling
-from moesaic.models.decoder import Decoder, ForwardGenerator
+from moesaic.machines.forward_pass import ForwardPass, Piece, Replay
+from moesaic.machines.real.machine import Machine
+from moesaic.models.decoder import Decoder
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.reused_routing import ReusedRouting
-from moesaic.models.token_batch import Segment
 from moesaic.policies.brain import Brain
 from moesaic.policies.fallback_prefetch import FallbackPrefetch, Wanted
 from moesaic.policies.gate import FULL
-from moesaic.policies.gate.base import Gate, GateStep
+from moesaic.policies.gate.base import Gate
 from moesaic.policies.gate.full import Full
 from moesaic.policies.gate.reuse import ROUTE_AGAIN
 from moesaic.policies.schedule.base import Schedule
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceInput:
-    """New tokens of the sequence in one slot of the KV cache. Logits are wanted for the last one,
-    or for `all_logits` of them. `prompt`: whether they are a piece of a prompt, by default
-    true of several tokens; `attempt`: how often they were run and rejected; `sampling`:
-    logits only serve to sample the next token this way."""
-
-    slot: int
-    tokens: Sequence[int]
-    all_logits: bool = False
-    prompt: bool | None = None
-    attempt: int = 0
-    sampling: RowSampling | None = None
-
-    @property
-    def of_prompt(self) -> bool:
-        return len(self.tokens) > 1 if self.prompt is None else self.prompt
 
 
 class Runner:
     def __init__(
         self,
         decoder: Decoder,
-        machine: RealMachine,
+        machine: Machine,
         brain: Brain,
         cache: ContiguousCache,
         schedules: dict[str, Schedule],
@@ -68,7 +38,6 @@ class Runner:
         gate_name: str = FULL,
     ) -> None:
         self.decoder, self.machine, self.brain, self.cache = decoder, machine, brain, cache
-        self.body: Body[ForwardPass] = machine  # or a wrapper that records it
         self._schedules = schedules  # by phase
         self.gate = Full(decoder.architecture.spec.top_k) if gate is None else gate
         self.gate_name = gate_name
@@ -80,98 +49,90 @@ class Runner:
         self._sources: dict[int, list[tuple[int, int]]] = {}
         self._passes = 0
         self._counts: NDArray[np.int64] | None = None  # experts per token of the last step
-        self._report: StepReport | None = None
-        self._collected = False  # the last step; its report is made when it is asked for
-        self._lengths: list[tuple[int, int]] = []  # of the submitted step's slots, before it
+        self._submitted: ForwardPass | None = None
 
-    def step(self, inputs: Sequence[SequenceInput], replay: Replay | None = None) -> torch.Tensor:
-        """One pass; returns the wanted logits [rows, vocabulary], in the order of the inputs; or,
+    def step(self, work: ForwardPass) -> torch.Tensor:
+        """One pass; returns the wanted logits [rows, vocabulary], in the order of the pieces; or,
         where no more is asked for and the machine has found them, the next tokens (see
         `Sampler.sample`). A step that fails or is interrupted leaves the sequences as they
         were."""
         whole = isinstance(self.gate, Full)  # which is not asked: switched off, it costs nothing
-        self._counts = None if whole else expert_counts(self.gate, _gate_step(inputs))
-        lengths = [self.cache.length(sequence.slot) for sequence in inputs]
+        self._counts = None if whole else expert_counts(self.gate, gate_step(work))
         sources = dict(self._sources)
+        work = self.placed(work)
         try:
             with torch.inference_mode():
-                work = self._work(inputs, lengths, replay)
-                self._report = self.body.step(work, self._decider(inputs))
-            self._collected = False
-            return self.machine.output
+                return self.machine.run(self._prepared(work), self._decider(work))
         except BaseException:
-            self._truncate(zip((each.slot for each in inputs), lengths, strict=True))
+            self._truncate(work)
             self._sources = sources
             raise
 
-    def submit(self, inputs: Sequence[SequenceInput]) -> bool:
-        """Begin a step that then runs without this thread, on a machine that can: `collect` brings
-        what `step` would have returned, and no other step runs before. False: nothing was begun."""
-        if self.body is not self.machine or not isinstance(self.gate, Full):
-            return False
+    def refuses(self, work: ForwardPass) -> str | None:
+        """Why a pass that is wanted `ahead` cannot be submitted; None: it can."""
+        if not isinstance(self.gate, Full):
+            return "the gate sees logits before the next token is chosen"
+        return self.machine.refuses(self.placed(work), self.brain)
+
+    def submit(self, work: ForwardPass) -> None:
+        """Begin a pass that is not refused and that runs without this thread: `collect` brings what
+        `step` would have returned, and no other pass runs before."""
         self._counts = None
-        lengths = [self.cache.length(sequence.slot) for sequence in inputs]
-        self._lengths = list(zip((each.slot for each in inputs), lengths, strict=True))
+        self._submitted = work = self.placed(work)
         with torch.inference_mode():
-            return self.machine.submit(self._work(inputs, lengths), self.brain)
+            self.machine.submit(self._prepared(work), self.brain)
 
     def collect(self) -> torch.Tensor:
-        """Until the submitted step has ended."""
+        """Until the submitted pass has ended."""
+        work, self._submitted = self._submitted, None
+        assert work is not None, "a pass was submitted"
         try:
             with torch.inference_mode():
-                output = self.machine.collect()
+                return self.machine.collect()
         except BaseException:
-            self._truncate(self._lengths)
+            self._truncate(work)
             raise
-        self._report, self._collected = None, True
-        return output
 
-    def discard_submitted(self) -> None:
-        """Wait for a step that may have been submitted, and leave the sequences as they were before
+    def abandon(self) -> None:
+        """Wait for a pass that may have been submitted, and leave the sequences as they were before
         it."""
         try:
-            self.collect()
+            with torch.inference_mode():
+                self.machine.abandon()
         finally:
-            self._truncate(self._lengths)
+            work, self._submitted = self._submitted, None
+            if work is not None:
+                self._truncate(work)
 
     @property
     def report(self) -> StepReport | None:
         """Of the last step that has ended, also while one is under way; None: there was none."""
-        if self._report is None and self._collected:
-            self._report = self.machine.collected_report()
-        return self._report
+        return None if self.machine.last is None else self.machine.report()
 
-    def _work(
-        self,
-        inputs: Sequence[SequenceInput],
-        lengths: Sequence[int],
-        replay: Replay | None = None,
-    ) -> ForwardPass:
-        described = self.describe(inputs)
-        self.brain.schedule = self._schedules[described.phase]
-        reused = self._reused(inputs) if replay is None else None
-        return ForwardPass(
-            described,
-            self._forward(inputs, self._counts, reused),
-            self._gated(replay),
-            self._decoded(inputs, lengths),
-            self._prompt(inputs, lengths),
-            self._counts,
-            _sampling(inputs),
-            reused,
-        )
+    def placed(self, work: ForwardPass) -> ForwardPass:
+        """With the positions of its tokens, as the sequences stand now."""
+        return work.placed(self.cache.length)
 
-    def _reused(self, inputs: Sequence[SequenceInput]) -> ReusedRouting | None:
+    def _prepared(self, work: ForwardPass) -> ForwardPass:
+        """With what the gate says of it."""
+        self.brain.schedule = self._schedules[work.step.phase]
+        replayed = work.replay is not None
+        replay, reused = self._gated(work.replay), None if replayed else self._reused(work)
+        if replay is work.replay and self._counts is None and reused is None:
+            return work
+        return ForwardPass(work.pieces, replay, self._counts, reused, work.listener, work.ahead)
+
+    def _reused(self, work: ForwardPass) -> ReusedRouting | None:
         """Where a token runs again whose rejected pass is known."""
-        if self.gate.reuse == ROUTE_AGAIN or not any(each.attempt for each in inputs):
+        if self.gate.reuse == ROUTE_AGAIN or not any(each.attempt for each in work.pieces):
             return None
-        known = [self._evicted.get(each.slot) if each.attempt else None for each in inputs]
-        step = _gate_step(inputs)
+        known = [self._evicted.get(each.slot) if each.attempt else None for each in work.pieces]
+        step = gate_step(work)
         return reused_routing(step, known, self.gate.reuses(step))
 
-    def _truncate(self, lengths: Iterable[tuple[int, int]]) -> None:
-        for slot, length in lengths:
-            self.cache.truncate(slot, length)
+    def _truncate(self, work: ForwardPass) -> None:
+        for each in work.pieces:
+            self.cache.truncate(each.slot, each.first)
 
     def use_gate(self, gate: Gate, name: str) -> None:
         """Another gate from now on, for measurements; no token may be about to run again."""
@@ -183,58 +144,32 @@ class Runner:
         if self.gate.reuse != ROUTE_AGAIN:
             self.machine.rank_experts(self.gate.top_k)
 
-    def _decoded(
-        self, inputs: Sequence[SequenceInput], lengths: Sequence[int]
-    ) -> DecodedTokens | None:
-        if any(len(sequence.tokens) > 1 for sequence in inputs):
-            return None
-        numbers = tuple(sequence.tokens[0] for sequence in inputs)
-        return DecodedTokens(numbers, tuple(each.slot for each in inputs), tuple(lengths))
-
-    def _prompt(
-        self, inputs: Sequence[SequenceInput], lengths: Sequence[int]
-    ) -> PromptTokens | None:
-        if all(len(sequence.tokens) == 1 for sequence in inputs):
-            return None
-        numbers = tuple(token for sequence in inputs for token in sequence.tokens)
-        starts = zip(inputs, lengths, strict=True)
-        segments = tuple((each.slot, start, len(each.tokens)) for each, start in starts)
-        return PromptTokens(numbers, segments, tuple(_wanted_rows(inputs)))
-
-    def describe(self, inputs: Sequence[SequenceInput]) -> Step:
-        """What a step with these inputs would be, as the sequences stand now."""
-        return Step.of(
-            (len(sequence.tokens), self.cache.length(sequence.slot)) for sequence in inputs
-        )
-
-    def roll_back(
-        self, inputs: Sequence[SequenceInput], which: list[int], confidence: Confidence
-    ) -> list[int]:
+    def roll_back(self, work: ForwardPass, which: list[int], confidence: Confidence) -> list[int]:
         """Which of the sequences `which` of the last step must run their last token again, by the
         gate; `confidence` is of all. Those tokens are removed from the KV cache."""
         if not self.gate.reruns or self._counts is None:
             return []
-        asked = self._little(inputs, which)
-        step = _gate_step(inputs).sequences(asked)
+        asked = self._little(work, which)
+        step = gate_step(work).sequences(asked)
         judged = rejected(self.gate, step, confidence.rows(asked))
-        return self._evict(inputs, [i for i, no in zip(asked, judged, strict=True) if no])
+        return self._evict(work, [i for i, no in zip(asked, judged, strict=True) if no])
 
-    def take_back(self, inputs: Sequence[SequenceInput], which: list[int]) -> list[int]:
+    def take_back(self, work: ForwardPass, which: list[int]) -> list[int]:
         """The same without asking the gate, for measurements: those of `which` whose last token
         used fewer than top-k run it again."""
-        return self._evict(inputs, self._little(inputs, which))
+        return self._evict(work, self._little(work, which))
 
-    def _little(self, inputs: Sequence[SequenceInput], which: list[int]) -> list[int]:
+    def _little(self, work: ForwardPass, which: list[int]) -> list[int]:
         """With all experts a token stands."""
         if self._counts is None:
             return []
-        last = self._counts[np.cumsum([len(sequence.tokens) for sequence in inputs]) - 1]
+        last = self._counts[np.cumsum([len(each.tokens) for each in work.pieces]) - 1]
         return [i for i in which if last[i] < self.gate.top_k]
 
-    def _evict(self, inputs: Sequence[SequenceInput], which: list[int]) -> list[int]:
-        last = np.cumsum([len(sequence.tokens) for sequence in inputs]) - 1
+    def _evict(self, work: ForwardPass, which: list[int]) -> list[int]:
+        last = np.cumsum([len(each.tokens) for each in work.pieces]) - 1
         for number in which:
-            self.evict(inputs[number].slot, int(last[number]))
+            self.evict(work.pieces[number].slot, int(last[number]))
         return which
 
     def evict(self, slot: int, row: int) -> None:
@@ -249,16 +184,17 @@ class Runner:
         else:
             self._evicted[slot] = wanted
 
-    def settled_step(self, sequence: SequenceInput) -> torch.Tensor:
+    def settled_step(self, piece: Piece) -> torch.Tensor:
         """One decoded token of one sequence, run again until the gate accepts it: its logits,
         [1, vocabulary]."""
         while True:
-            logits = self.step([sequence])
+            work = ForwardPass([piece])
+            logits = self.step(work)
             if not self.gate.reruns:
                 return logits
-            if not self.roll_back([sequence], [0], confidence_of(logits)):
+            if not self.roll_back(work, [0], confidence_of(logits)):
                 return logits
-            sequence = replace(sequence, attempt=sequence.attempt + 1)
+            piece = piece._replace(attempt=piece.attempt + 1)
 
     @property
     def reads_of_a_token(self) -> int:
@@ -298,7 +234,7 @@ class Runner:
     def close(self) -> None:
         self.machine.close()
 
-    def _decider(self, inputs: Sequence[SequenceInput]) -> Decider:
+    def _decider(self, work: ForwardPass) -> Decider:
         """The brain, where nothing runs again, or nothing moves and nothing is reused."""
         moves = (self.gate.reruns or self.gate.draft) and self.machine.residency.slots
         if not moves and self.gate.reuse == ROUTE_AGAIN:
@@ -308,7 +244,7 @@ class Runner:
         self._passes += 1
         rows: list[int] = []
         ages: list[int] = []
-        for sequence in inputs:
+        for sequence in work.pieces:
             known = self._sources.get(sequence.slot, []) if sequence.attempt else []
             start = len(rows)
             rows += [-1] * len(sequence.tokens)
@@ -319,7 +255,7 @@ class Runner:
         self.fallback.begin(rows, ages)
         return self.fallback
 
-    def _note(self, sequence: SequenceInput, row: int) -> None:
+    def _note(self, sequence: Piece, row: int) -> None:
         """The sequence's last token is in this row of the pass: all drafts since the last check
         are remembered, or else the last pass."""
         drafted = self._sources.get(sequence.slot, []) if self.gate.draft else []
@@ -334,47 +270,3 @@ class Runner:
         if replay is None or counts is None:
             return replay
         return lambda layer: cut(replay(layer), counts)
-
-    def _forward(
-        self,
-        inputs: Sequence[SequenceInput],
-        counts: NDArray[np.int64] | None,
-        reused: ReusedRouting | None,
-    ) -> ForwardGenerator:
-        device = self.decoder.device
-        numbers = [token for sequence in inputs for token in sequence.tokens]
-        tokens = torch.tensor(numbers, device=device)
-        segments = [Segment(sequence.slot, len(sequence.tokens)) for sequence in inputs]
-        used = None if counts is None else torch.from_numpy(counts).to(device)
-        reused = None if reused is None else reused.to(device)
-        network = self.decoder.forward_by_layer(tokens, segments, self.cache, used, reused)
-        hidden = yield from network
-        if len(hidden) > len(inputs):
-            hidden = hidden[_wanted_rows(inputs)]
-        return self.decoder.logits(hidden).cpu()  # samplers and gates are there
-
-
-def _gate_step(inputs: Sequence[SequenceInput]) -> GateStep:
-    return GateStep(
-        tuple(len(sequence.tokens) for sequence in inputs),
-        tuple(sequence.of_prompt for sequence in inputs),
-        tuple(sequence.attempt for sequence in inputs),
-    )
-
-
-def _sampling(inputs: Sequence[SequenceInput]) -> tuple[RowSampling, ...] | None:
-    """Of all rows, unless logits are needed."""
-    rows = tuple(
-        each.sampling for each in inputs if each.sampling is not None and not each.all_logits
-    )
-    return rows if len(rows) == len(inputs) else None
-
-
-def _wanted_rows(inputs: Sequence[SequenceInput]) -> list[int]:
-    rows: list[int] = []
-    start = 0
-    for sequence in inputs:
-        end = start + len(sequence.tokens)
-        rows += range(start, end) if sequence.all_logits else [end - 1]
-        start = end
-    return rows

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import torch
 
 from moesaic.engine.request import Request
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import ForwardPass
 
 
 class Scheduled(NamedTuple):
@@ -20,13 +21,13 @@ class Scheduled(NamedTuple):
 
 
 class ComputedStep(NamedTuple):
-    """What a step was given and what came of it, one input and one row of output per request, or
+    """What a step was given and what came of it, one piece and one row of output per request, or
     more where all logits of its tokens were wanted."""
 
     scheduled: list[Scheduled]
-    inputs: list[SequenceInput]
+    work: ForwardPass
     output: torch.Tensor
-    whole: list[SequenceInput]  # the step's inputs, those of requests that have ended since too
+    whole: ForwardPass  # with the pieces of requests that have ended since, too
 
     def of(self, requests: list[Request]) -> ComputedStep | None:
         """Without the others, which have ended since; None: none is left."""
@@ -35,12 +36,8 @@ class ComputedStep(NamedTuple):
             return self
         if not rows:
             return None
-        return ComputedStep(
-            [self.scheduled[row] for row in rows],
-            [self.inputs[row] for row in rows],
-            self.output[rows],
-            self.whole,
-        )
+        scheduled = [self.scheduled[row] for row in rows]
+        return ComputedStep(scheduled, self.work.only(rows), self.output[rows], self.whole)
 
 
 class SubmittedStep:
@@ -51,31 +48,32 @@ class SubmittedStep:
 
     def __init__(self, runner: Runner, on_failure: Callable[[], None]) -> None:
         self._runner, self._on_failure = runner, on_failure
-        self._under_way: tuple[list[Scheduled], list[SequenceInput]] | None = None
+        self._under_way: tuple[list[Scheduled], ForwardPass] | None = None
         self._computed: ComputedStep | None = None  # not taken yet
 
-    def submit(self, scheduled: list[Scheduled], inputs: list[SequenceInput]) -> None:
+    def submit(self, scheduled: list[Scheduled], work: ForwardPass) -> None:
         """Where the machine can run it by itself; else nothing happens."""
         assert self._under_way is None, "one step at a time"
         assert self._computed is None, "the last one was taken"
-        self._under_way = scheduled, inputs  # before: who is interrupted must know what to wait for
+        work = self._runner.placed(work)
+        if self._runner.refuses(work) is not None:
+            return
+        self._under_way = scheduled, work  # before: who is interrupted must know what to wait for
         try:
-            begun = self._runner.submit(inputs)
+            self._runner.submit(work)
         except Exception:
-            begun = False
             self._on_failure()
             with suppress(Exception):
-                self._runner.discard_submitted()
-        if not begun:
+                self._runner.abandon()
             self._under_way = None
 
     def settle(self) -> None:
         """Until it has ended, if there is one."""
         if self._under_way is None:
             return
-        scheduled, inputs = self._under_way
+        scheduled, work = self._under_way
         try:
-            self._computed = ComputedStep(scheduled, inputs, self._runner.collect(), inputs)
+            self._computed = ComputedStep(scheduled, work, self._runner.collect(), work)
         except Exception:
             self._on_failure()
         finally:

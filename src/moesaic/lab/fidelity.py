@@ -23,7 +23,7 @@ from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.simulation import simulate, workload
 from moesaic.lab.simulate.workload import choose_workload
 from moesaic.machines.real.expert_store import ExpertStore
-from moesaic.machines.real.real_machine import RealMachine
+from moesaic.machines.real.machine import Machine
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.decoder import Decoder
 from moesaic.policies.systems import load_system
@@ -168,7 +168,7 @@ def _compare(
     )
 
 
-def _driven(machine: RealMachine, layerwise: bool) -> str:
+def _driven(machine: Machine, layerwise: bool) -> str:
     if layerwise:
-        machine.drive_layerwise("asked for")
-    return GRAPH if machine.layerwise_because is None else PYTHON
+        machine.use_only_layerwise("asked for")
+    return GRAPH if machine.why_layerwise is None else PYTHON

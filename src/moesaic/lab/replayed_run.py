@@ -10,9 +10,9 @@ from statistics import median
 
 from moesaic.core.report import StepReport
 from moesaic.core.units import NS_PER_S
-from moesaic.engine.runner import Runner, SequenceInput
-from moesaic.machines.real.real_machine import StepTimes
-from moesaic.machines.real.row_sampling import GREEDY
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import GREEDY, ForwardPass, Piece
+from moesaic.machines.real.executor import StepTimes
 from moesaic.workloads.steps import StepRouting
 
 
@@ -58,8 +58,7 @@ def replay_steps(
     for number, routed in enumerate(steps):
         if number == warmup:
             before = runner.bytes_moved
-        inputs = _inputs(runner, routed, number)
-        runner.step(inputs, routed.layer)
+        runner.step(ForwardPass(_pieces(runner, routed, number), replay=routed.layer))
         if number >= warmup:
             assert runner.report is not None, "a step was just done"
             measured.reports.append(runner.report)
@@ -71,13 +70,13 @@ def replay_steps(
     return measured
 
 
-def _inputs(runner: Runner, routed: StepRouting, number: int) -> list[SequenceInput]:
+def _pieces(runner: Runner, routed: StepRouting, number: int) -> list[Piece]:
     vocabulary = runner.decoder.architecture.spec.vocab_size
-    inputs = []
+    pieces = []
     for slot, (count, _) in enumerate(routed.step.sequences):
         if count > 1 or runner.cache.length(slot) + count > runner.cache.max_length:
             runner.free_slot(slot)
         first = 31 * number + 7 * slot
         tokens = [(first + i) % vocabulary for i in range(count)]
-        inputs.append(SequenceInput(slot, tokens, sampling=GREEDY))
-    return inputs
+        pieces.append(Piece(slot, tokens, sampling=GREEDY))
+    return pieces

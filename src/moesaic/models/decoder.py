@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from moesaic.models.architecture import Architecture
 from moesaic.models.attention import Attention
-from moesaic.models.expert_service import ExpertService, RoutedTokens
+from moesaic.models.expert_service import ExpertService
 from moesaic.models.feed_forward import DenseBlock, MoeBlock
 from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import KVCache
@@ -24,8 +24,6 @@ from moesaic.models.token_batch import Segment, finite_sums, make_batch
 
 if TYPE_CHECKING:
     from moesaic.kernels.native_linear import DenseRunner
-
-ForwardGenerator = Generator[RoutedTokens, torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +75,32 @@ class Decoder:
     def device(self) -> torch.device:
         return self.embedding.device
 
-    def forward_by_layer(
+    def forward(
         self,
         tokens: torch.Tensor,
         segments: Sequence[Segment],
         cache: KVCache,
+        experts: ExpertService,
         counts: torch.Tensor | None = None,
         reused: ReusedRouting | None = None,
-    ) -> ForwardGenerator:
+    ) -> torch.Tensor:
         """One pass over the new tokens of some sequences, which stand one after the other in
-        `tokens`. It stops at every MoE layer: yields the routed tokens and must be sent the
-        sum of their experts. Returns the hidden states [tokens, hidden] that `logits`
-        takes; the tokens count as cached only when all layers are done. `counts` [tokens] says
-        how many experts each token uses (None: all of top-k); `reused` has the routing of tokens
-        that are not to be routed. Drive the generator in torch's inference mode."""
+        `tokens`. At every MoE layer `experts` computes what was routed. Returns the hidden states
+        [tokens, hidden] that `logits` takes; the tokens count as cached only when all layers
+        are done. `counts` [tokens] says how many experts each token uses (None: all of top-k);
+        `reused` has the routing of tokens that are not to be routed."""
+        with torch.inference_mode():
+            return self._forward(tokens, segments, cache, experts, counts, reused)
+
+    def _forward(
+        self,
+        tokens: torch.Tensor,
+        segments: Sequence[Segment],
+        cache: KVCache,
+        experts: ExpertService,
+        counts: torch.Tensor | None,
+        reused: ReusedRouting | None,
+    ) -> torch.Tensor:
         step = make_batch(self.frequencies, segments, cache, self.device)
         scale = self.architecture.network.embedding_scale
         residual = _scaled(functional.embedding(tokens, self.embedding), scale)
@@ -106,32 +116,13 @@ class Decoder:
             reuse = None if reused is None else reused.layer(block.layer)
             routed = block.route(residual, counts, added, reuse)
             residual = routed.residual
-            total = yield routed
+            total = experts.compute(routed)
             if routed.shared_experts is not None:
                 total = total + routed.shared_experts.result()
             added = _scaled(total, layer.residual)
         for slot, count in segments:
             cache.advance(slot, count)
         return step.marked(self.norm.after_adding(residual, added)[1])
-
-    def forward(
-        self,
-        tokens: torch.Tensor,
-        segments: Sequence[Segment],
-        cache: KVCache,
-        experts: ExpertService,
-        counts: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """A whole forward pass, with a service that computes the experts."""
-        with torch.inference_mode():
-            forward_by_layer = self.forward_by_layer(tokens, segments, cache, counts)
-            try:
-                routed = next(forward_by_layer)
-                while True:
-                    routed = forward_by_layer.send(experts.compute(routed))
-            except StopIteration as end:
-                hidden: torch.Tensor = end.value
-                return hidden
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """[rows, vocabulary]; give only the rows that are wanted, the vocabulary is wide."""

@@ -31,9 +31,9 @@ def draw_answer(answer: Completion, picture: Path, trace: Path) -> None:
 
 def _recorded(prepared: Prepared, answer: Completion) -> StepRecorder:
     from moesaic.engine.assemble import assemble
-    from moesaic.engine.runner import SequenceInput
-    from moesaic.lab.bench.bench_steps import BenchStep, CaseRuns, run_steps
+    from moesaic.lab.bench.bench_steps import CaseRuns, run_steps
     from moesaic.lab.bench.step_recorder import StepRecorder
+    from moesaic.machines.forward_pass import ForwardPass, Piece
     from moesaic.models.open_model import load_decoder
 
     settings, plan, recorder = prepared.settings, prepared.plan, StepRecorder()
@@ -48,12 +48,8 @@ def _recorded(prepared: Prepared, answer: Completion) -> StepRecorder:
         timeline=recorder.timeline,
     )
     try:
-        run_steps(
-            runner, [BenchStep([SequenceInput(0, tokens)], None) for tokens in pieces], CaseRuns()
-        )
-        recorder.record(
-            runner, [BenchStep([SequenceInput(0, [token])], None) for token in answer.tokens]
-        )
+        run_steps(runner, [ForwardPass([Piece(0, tokens)]) for tokens in pieces], CaseRuns())
+        recorder.record(runner, [ForwardPass([Piece(0, [token])]) for token in answer.tokens])
     finally:
         runner.close()
     return recorder

@@ -143,7 +143,7 @@ def _load(prepared: Prepared, record: str | None) -> LoadedModel:
     total = prepared.spec.num_expert_blocks
     with progress("loading experts", total) as advance:
         loaded = load_prepared(prepared, record, lambda done, of: advance())
-    why = loaded.runner.machine.layerwise_because
+    why = loaded.runner.machine.why_layerwise
     if why is not None and not decoded_by(prepared).startswith("layerwise"):
         click.echo(f"tokens are decoded layer by layer: {why}", err=True)
     return loaded

@@ -69,7 +69,7 @@ def print_cuda_profile(profile: dict[str, Any]) -> None:
     print_table("Around them, microseconds", columns, costs)
     layer = times["layer"]
     click.echo(
-        f"decode steps: {_driven(times['layerwise_because'])}; {layer['between_us']:.0f} us from "
+        f"decode steps: {_driven(times['why_layerwise'])}; {layer['between_us']:.0f} us from "
         f"a layer's sum to the next plan, deciding {layer['plan_us']:.1f} us (static "
         f"{layer['static_plan_us']:.1f}), look-ahead {layer['ahead_us']:.1f} us, "
         f"{layer['before_us'] + layer['after_us']:.0f} us before and after the layers"

@@ -4,10 +4,9 @@ from an empty context.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import repeat
-from typing import NamedTuple
 
 import numpy as np
 
@@ -15,26 +14,18 @@ from moesaic.core.routing import LayerRouting
 from moesaic.core.step import Step
 from moesaic.core.units import NS_PER_S
 from moesaic.engine.gate_stats import GateCounter
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, WARMUP_STEPS
 from moesaic.lab.replayed_run import Measured
-from moesaic.machines.real.real_machine import Replay
-from moesaic.machines.real.row_sampling import GREEDY
+from moesaic.machines.forward_pass import GREEDY, ForwardPass, Piece
 from moesaic.workloads.source import TraceSource
 from moesaic.workloads.steps import decode_steps, prefill_steps
 
 Advance = Callable[[int], None]
 
 
-class BenchStep(NamedTuple):
-    """One step to do; `replay` routes instead of the model's own routers."""
-
-    inputs: list[SequenceInput]
-    replay: Replay | None
-
-
-Repetition = list[BenchStep]
+Repetition = list[ForwardPass]  # steps to do
 Run = Callable[[Runner, Repetition, "CaseRuns", Advance], None]
 Layers = list[LayerRouting]  # of one step
 
@@ -63,8 +54,8 @@ def repetitions(
     while True:
         if case.phase == "decode":
             chosen = random.integers(vocabulary, size=(case.tokens, case.batch)).tolist()
-            inputs = [[_greedy(slot, [token]) for slot, token in enumerate(row)] for row in chosen]
-            steps = [(each, next(routed)) for each in inputs]
+            pieces = [[_greedy(slot, [token]) for slot, token in enumerate(row)] for row in chosen]
+            steps = [(each, next(routed)) for each in pieces]
             if in_turns:
                 steps = [part for each, layers in steps for part in _alone(each, layers)]
             yield [_work(each, layers) for each, layers in steps]
@@ -112,23 +103,21 @@ def measure_once(
 def run_steps(
     runner: Runner, steps: Repetition, runs: CaseRuns, advance: Advance = lambda steps: None
 ) -> None:
-    for inputs, replay in steps:
-        described = runner.describe(inputs)
-        runner.step(inputs, replay)
-        note_step(runner, inputs, described, runs)
+    for each in steps:
+        work = runner.placed(each)
+        runner.step(work)
+        note_step(runner, work, runs)
         advance(1)
 
 
-def note_step(
-    runner: Runner, inputs: Sequence[SequenceInput], described: Step, runs: CaseRuns
-) -> None:
-    """What the step just done has cost."""
+def note_step(runner: Runner, work: ForwardPass, runs: CaseRuns) -> None:
+    """What the step just done has cost; `work` has the positions it had."""
     assert runner.report is not None, "a step was just done"
-    runs.steps.append(described)
+    runs.steps.append(work.step)
     runs.measured.reports.append(runner.report)
     runs.measured.times.append(runner.machine.times)
     active = sum(layer.active for layer in runner.report.layers)
-    runs.gate.add_inputs(inputs, runner.machine.times.step_ns, active)
+    runs.gate.add_pass(work, runner.machine.times.step_ns, active)
 
 
 def free_slots(runner: Runner) -> None:
@@ -156,23 +145,21 @@ def _pieces(prompt: list[int], piece: int, layers: Layers | None) -> Repetition:
     ]
 
 
-def _greedy(slot: int, tokens: list[int]) -> SequenceInput:
+def _greedy(slot: int, tokens: list[int]) -> Piece:
     """As a request without penalties has it: a machine that samples need not hand over logits."""
-    return SequenceInput(slot, tokens, sampling=GREEDY)
+    return Piece(slot, tokens, sampling=GREEDY)
 
 
-def _alone(
-    inputs: list[SequenceInput], layers: Layers | None
-) -> list[tuple[list[SequenceInput], Layers | None]]:
+def _alone(pieces: list[Piece], layers: Layers | None) -> list[tuple[list[Piece], Layers | None]]:
     """One decode step of a batch as one of each sequence."""
     return [
         ([each], None if layers is None else _rows_of(layers, slice(row, row + 1)))
-        for row, each in enumerate(inputs)
+        for row, each in enumerate(pieces)
     ]
 
 
-def _work(inputs: list[SequenceInput], layers: Layers | None) -> BenchStep:
-    return BenchStep(inputs, None if layers is None else layers.__getitem__)
+def _work(pieces: list[Piece], layers: Layers | None) -> ForwardPass:
+    return ForwardPass(pieces, None if layers is None else layers.__getitem__)
 
 
 def _rows_of(layers: Layers, rows: slice) -> Layers:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 
 import torch
 
-from moesaic.engine.runner import Runner, SequenceInput
-from moesaic.lab.bench.bench_steps import BenchStep, CaseRuns, note_step
+from moesaic.engine.runner import Runner
+from moesaic.lab.bench.bench_steps import CaseRuns, note_step
 from moesaic.lab.bench.gated_decode import joined_replay
 from moesaic.lab.fallback_script import Script
+from moesaic.machines.forward_pass import ForwardPass, Piece
 
 
 @dataclass(slots=True)
@@ -26,29 +27,27 @@ class _Sequence:
 
 def run_drafted(
     runner: Runner,
-    steps: Sequence[BenchStep],
+    steps: Sequence[ForwardPass],
     runs: CaseRuns,
     scripted: Script | None,
     advance: Callable[[int], None] = lambda steps: None,
 ) -> None:
     """`scripted` says after which tokens the draft is wrong."""
-    every = [_Sequence(number) for number in range(len(steps[0].inputs) if steps else 0)]
+    every = [_Sequence(number) for number in range(len(steps[0].pieces) if steps else 0)]
     while going := [each for each in every if each.at < len(steps)]:
         before = min(each.at for each in every)
         parts = [_part(runner, each, steps) for each in going]
-        inputs = [given for given, _ in parts]
         rows = [(steps[at].replay, each.number) for each, (_, ats) in zip(going, parts, strict=True)
                 for at in ats]  # fmt: skip
-        described = runner.describe(inputs)
-        logits = runner.step(inputs, joined_replay(rows))
-        note_step(runner, inputs, described, runs)
-        _settle(runner, going, inputs, logits, runs, scripted)
+        pieces = [given for given, _ in parts]
+        work = runner.placed(ForwardPass(pieces, replay=joined_replay(rows)))
+        logits = runner.step(work)
+        note_step(runner, work, runs)
+        _settle(runner, going, pieces, logits, runs, scripted)
         advance(min(each.at for each in every) - before)
 
 
-def _part(
-    runner: Runner, sequence: _Sequence, steps: Sequence[BenchStep]
-) -> tuple[SequenceInput, range]:
+def _part(runner: Runner, sequence: _Sequence, steps: Sequence[ForwardPass]) -> tuple[Piece, range]:
     """What the sequence brings, and the numbers of these tokens."""
     drafts = min(runner.gate.draft, len(steps) - sequence.at - 1)
     if len(sequence.drafts) < drafts:
@@ -56,23 +55,23 @@ def _part(
     else:
         ats = range(sequence.at, sequence.at + drafts + 1)
     checks = len(sequence.drafts) == drafts
-    given = [steps[at].inputs[sequence.number] for at in ats]
+    given = [steps[at].pieces[sequence.number] for at in ats]
     slot, tokens = given[0].slot, [each.tokens[0] for each in given]
     if checks:
         runner.cache.truncate(slot, sequence.at)
-    return SequenceInput(slot, tokens, checks, prompt=False, attempt=int(checks)), ats
+    return Piece(slot, tokens, checks, prompt=False, attempt=int(checks)), ats
 
 
 def _settle(
     runner: Runner,
     going: Sequence[_Sequence],
-    inputs: Sequence[SequenceInput],
+    pieces: Sequence[Piece],
     logits: torch.Tensor,
     runs: CaseRuns,
     scripted: Script | None,
 ) -> None:
     first = 0
-    for sequence, given in zip(going, inputs, strict=True):
+    for sequence, given in zip(going, pieces, strict=True):
         best = logits[first : first + len(given.tokens)].argmax(-1).tolist()
         first += len(best)
         if not given.attempt:

@@ -15,35 +15,36 @@ import numpy as np
 from moesaic.core.routing import LayerRouting
 from moesaic.engine.gating import confidence_of
 from moesaic.engine.runner import Runner
-from moesaic.lab.bench.bench_steps import BenchStep, CaseRuns, note_step
+from moesaic.lab.bench.bench_steps import CaseRuns, note_step
 from moesaic.lab.fallback_script import Script
-from moesaic.machines.real.real_machine import Replay
+from moesaic.machines.forward_pass import ForwardPass, Replay
 
 
 def run_gated(
     runner: Runner,
-    steps: Sequence[BenchStep],
+    steps: Sequence[ForwardPass],
     runs: CaseRuns,
     scripted: Script | None,
     advance: Callable[[int], None] = lambda steps: None,
 ) -> None:
     """`scripted` says which tokens are rejected; without it, the gate judges the logits."""
-    at = [0] * len(steps[0].inputs) if steps else []
+    at = [0] * len(steps[0].pieces) if steps else []
     attempts = [0] * len(at)
     while going := [number for number, token in enumerate(at) if token < len(steps)]:
         before = min(at)
-        inputs = [
-            replace(steps[at[n]].inputs[n], attempt=attempts[n], sampling=None)  # it sees logits
+        pieces = [
+            steps[at[n]].pieces[n]._replace(attempt=attempts[n], sampling=None)  # it sees logits
             for n in going
         ]
-        described = runner.describe(inputs)
-        logits = runner.step(inputs, joined_replay([(steps[at[n]].replay, n) for n in going]))
-        note_step(runner, inputs, described, runs)
+        replay = joined_replay([(steps[at[n]].replay, n) for n in going])
+        work = runner.placed(ForwardPass(pieces, replay=replay))
+        logits = runner.step(work)
+        note_step(runner, work, runs)
         if scripted is None:
-            again = runner.roll_back(inputs, list(range(len(going))), confidence_of(logits))
+            again = runner.roll_back(work, list(range(len(going))), confidence_of(logits))
         else:
             chosen = [row for row, n in enumerate(going) if scripted(n, at[n])]
-            again = runner.take_back(inputs, chosen)
+            again = runner.take_back(work, chosen)
         for row, number in enumerate(going):
             attempts[number] = attempts[number] + 1 if row in again else 0
             at[number] += row not in again

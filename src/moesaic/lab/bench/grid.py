@@ -44,7 +44,7 @@ def run_bench(
         starts = starting_counts(config.spec, settings, counts)
         runner = on_store(loaded.decoder, loaded.store, settings, capacity, starts, timeline)
         if layerwise:
-            runner.machine.drive_layerwise("asked for")
+            runner.machine.use_only_layerwise("asked for")
         try:
             for case in cases:
                 work = repetitions_of(runner, case, routing, settings)

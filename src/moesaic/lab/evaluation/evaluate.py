@@ -13,7 +13,8 @@ from torch.nn import functional
 from moesaic.core.errors import BrokenModel
 from moesaic.engine.gated_reading import read
 from moesaic.engine.loading import LoadedModel
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from moesaic.lab.evaluation.answers import answers
 from moesaic.lab.evaluation.items import Item, Question, TextWindow, Unusable
 from moesaic.lab.evaluation.results import ItemResult
@@ -66,7 +67,7 @@ def _loss(model: LoadedModel, window: TextWindow) -> float:
     before = len(window.reads) - len(window.targets)  # only read
     for start in range(0, before, max_step_tokens):
         runner.step(
-            [SequenceInput(_SLOT, window.reads[start : min(start + max_step_tokens, before)])]
+            ForwardPass([Piece(_SLOT, window.reads[start : min(start + max_step_tokens, before)])])
         )
     total = 0.0
     for start in range(0, len(window.targets), step):

@@ -18,7 +18,6 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.gating import confidence_of
 from moesaic.engine.loading import LoadedModel
 from moesaic.engine.request import Request
-from moesaic.engine.runner import SequenceInput
 from moesaic.engine.sampling.sampled import Sampled
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams
@@ -26,6 +25,7 @@ from moesaic.lab.evaluation.items import Question
 from moesaic.lab.gating.branch import Branch, Subject, outcomes
 from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import Rule, full_rule
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from moesaic.policies.gate.base import Gate, GateStep
 from moesaic.policies.gate.reuse import ROUTE_AGAIN
 
@@ -107,7 +107,7 @@ class ForkedDecoding:
         piece = self._model.settings.step_tokens
         for start in range(0, len(question.prompt), piece):
             tokens = question.prompt[start : start + piece]
-            logits = self._runner.step([SequenceInput(slot, tokens, prompt=True)])
+            logits = self._runner.step(ForwardPass([Piece(slot, tokens, prompt=True)]))
         groups: dict[int, list[Rule]] = {}
         for rule in self.rules:  # the full one is first
             groups.setdefault(rule.k if not rule.full else -1, []).append(rule)
@@ -130,7 +130,7 @@ class ForkedDecoding:
         counts = np.array([branch.experts or top_k for branch in branches], dtype=np.int64)
         kept = tuple(branch.reuse for branch in branches)
         self._gate.ask(None if (counts == top_k).all() else counts, kept)
-        logits = self._runner.step([self._input(branch) for branch in branches])
+        logits = self._runner.step(ForwardPass([self._input(branch) for branch in branches]))
         confidence = confidence_of(logits)
         for row, branch in enumerate(branches):
             if branch.experts is None or self._divide(branch, row, confidence.rows([row])):
@@ -199,6 +199,6 @@ class ForkedDecoding:
         params = SamplingParams(max_tokens=question.max_tokens, temperature=0.0, stop=question.stop)
         return self._model.input_processor.request(question.prompt, params)
 
-    def _input(self, branch: Branch) -> SequenceInput:
+    def _input(self, branch: Branch) -> Piece:
         token = branch.request.sampled[-1].token
-        return SequenceInput(branch.slot, [token], prompt=False, attempt=int(branch.big))
+        return Piece(branch.slot, [token], prompt=False, attempt=int(branch.big))

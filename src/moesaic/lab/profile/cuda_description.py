@@ -185,7 +185,7 @@ def _seen_us(values: Iterable[float]) -> float:
 
 
 def _notes(times: CudaTimes) -> tuple[str, ...]:
-    because = times.layerwise_because
+    because = times.why_layerwise
     how = "captured as CUDA graphs" if because is None else f"driven from Python ({because})"
     slowed = {dtype: costs.cpu_slowed / 1000 for dtype, costs in times.experts.items()}
     found = ", ".join(f"{1 + by:.2f} ({dtype})" for dtype, by in slowed.items())

@@ -28,7 +28,7 @@ from moesaic.engine.runner import Runner
 from moesaic.lab.profile.decode_samples import DecodeRun, line_by_count, measure_decode
 from moesaic.lab.profile.link_times import NO_LINK_COSTS, LinkCosts, link_times, usual
 from moesaic.lab.profile.profile_routing import ProfileRouting
-from moesaic.machines.cuda.cuda_machine import CudaMachine
+from moesaic.machines.cuda.gpu_layers import GpuLayers
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.models.decoder import Decoder
 from moesaic.models.synthetic_architecture import synthetic_architecture
@@ -94,7 +94,7 @@ class CudaTimes:
     model: str  # whose experts were measured
     experts: dict[str, ExpertCosts]  # by precision
     layer: LayerCosts
-    layerwise_because: str | None  # why decode steps are not captured; None: they are
+    why_layerwise: str | None  # why decode steps are not captured; None: they are
     threads: int
 
 
@@ -122,7 +122,7 @@ def measure_cuda(
                 layer = _layer_costs(still, moving, bench.decode(store, MOVING, 0.25, BATCH))
             experts[dtype] = bench.experts(store, still, moving)
     assert layer is not None, "some precision was measured"
-    return CudaTimes(MODEL, experts, layer, bench.layerwise_because, threads)
+    return CudaTimes(MODEL, experts, layer, bench.why_layerwise, threads)
 
 
 class _Bench:
@@ -133,7 +133,7 @@ class _Bench:
         self._routing = ProfileRouting(decoder.architecture.spec)
         self._counts = self._routing.counts()
         self._settings = replace(settings, threads=threads, belief="measured")
-        self.layerwise_because: str | None = None
+        self.why_layerwise: str | None = None
         self._known: ExpertStore | None = None  # what the belief is about: probed once
         self._belief: Belief | None = None
 
@@ -169,11 +169,11 @@ class _Bench:
         top_k = self._decoder.architecture.spec.top_k
         runner = self._runner(store, STILL, 0.5, TOKENS[-1])
         try:
-            machine = cast(CudaMachine, runner.machine)
+            layers = cast(GpuLayers, runner.machine.layerwise)
             with torch.inference_mode():
-                gpu = {tokens: _gpu_us(machine, tokens, top_k) for tokens in TOKENS}
-                cpu = {tokens: _cpu_us(machine, tokens) for tokens in TOKENS}
-                copy, beside = machine.probe_transfer(), machine.probe_slowdown(CPU)
+                gpu = {tokens: _gpu_us(layers, tokens, top_k) for tokens in TOKENS}
+                cpu = {tokens: _cpu_us(layers, tokens) for tokens in TOKENS}
+                copy, beside = layers.probe_transfer(), layers.probe_slowdown(CPU)
         finally:
             runner.close()
         inside = each / NS_PER_US / cpu[1]  # an expert inside a step over one by itself
@@ -206,8 +206,8 @@ class _Bench:
         )  # fmt: skip
         self._known, self._belief = store, runner.brain.belief
         if self._layerwise:
-            runner.machine.drive_layerwise("asked for")
-        self.layerwise_because = runner.machine.layerwise_because
+            runner.machine.use_only_layerwise("asked for")
+        self.why_layerwise = runner.machine.why_layerwise
         return runner
 
 
@@ -245,21 +245,21 @@ def _layer_costs(still: DecodeRun, one: DecodeRun, many: DecodeRun) -> LayerCost
     )
 
 
-def _gpu_us(machine: CudaMachine, tokens: int, top_k: int) -> float:
+def _gpu_us(layers: GpuLayers, tokens: int, top_k: int) -> float:
     """Of one token: one expert more in a launch of several, or, where that is within the noise, its
     share. Of several tokens: its share of a launch that fills the GPU."""
     if tokens > 1:
-        count = min(machine.store.experts, max(TOKENS[-1] * top_k // tokens, 1))
-        return machine.probe_launch(tokens, count) / count / NS_PER_US
-    one, several = machine.probe_launch(tokens, 1), machine.probe_launch(tokens, top_k)
+        count = min(layers.store.experts, max(TOKENS[-1] * top_k // tokens, 1))
+        return layers.probe_launch(tokens, count) / count / NS_PER_US
+    one, several = layers.probe_launch(tokens, 1), layers.probe_launch(tokens, top_k)
     share = several / top_k
     following = (several - one) / max(top_k - 1, 1)
     return (following if following > share / 4 else share) / NS_PER_US
 
 
-def _cpu_us(machine: CudaMachine, tokens: int) -> float:
+def _cpu_us(layers: GpuLayers, tokens: int) -> float:
     """One expert more in a call, one call and the other in turns."""
-    calls = [machine.cpu.repeated(machine.dtype, tokens, count) for count in (1, _MANY)]
+    calls = [layers.cpu.repeated(layers.dtype, tokens, count) for count in (1, _MANY)]
     taken: list[list[int]] = [[], []]
     for attempt in range(_CALLS + 1):
         for call, noted in zip(calls, taken, strict=True):

@@ -13,10 +13,10 @@ from time import perf_counter_ns
 from typing import Any
 
 from moesaic.core.report import StepReport
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
 from moesaic.lab.profile.profile_routing import ProfileRouting
 from moesaic.machines.cuda.captured_step import CapturedStep
-from moesaic.machines.real.row_sampling import GREEDY
+from moesaic.machines.forward_pass import GREEDY, ForwardPass, Piece
 
 STEPS, WARMUP = 24, 6
 
@@ -54,16 +54,17 @@ def measure_decode(runner: Runner, routing: ProfileRouting, batch: int = 1) -> D
     with planning.timed():
         for step, routed in enumerate(routing.steps(batch, WARMUP + STEPS)):
             token = step % spec.vocab_size
-            inputs = [SequenceInput(slot, [token], sampling=GREEDY) for slot in range(batch)]
+            inputs = [Piece(slot, [token], sampling=GREEDY) for slot in range(batch)]
             planning.begin()
-            runner.step(inputs, routed.layer)
+            runner.step(ForwardPass(inputs, replay=routed.layer))
             assert runner.report is not None, "a step was just done"
-            captured.append(machine.captured_step)
+            captured.append(traced := machine.trace())
+            times = () if traced is None else traced.times
             if step >= WARMUP:
                 reports.append(runner.report)
                 size = machine.store.kernel.block_bytes
-                layers += _samples(runner.report, size, machine.layer_times)
-                planning.note()
+                layers += _samples(runner.report, size, times)
+                planning.note(times)
     for slot in range(batch):
         runner.free_slot(slot)
     return DecodeRun(
@@ -116,8 +117,8 @@ class _Planning:
     def begin(self) -> None:
         self._taken = {"decide": [], "look_ahead": []}
 
-    def note(self) -> None:
-        times = self._runner.machine.layer_times
+    def note(self, times: Sequence[Any]) -> None:
+        """`times`: of the step's layers, by the conductor's clock, where there is one."""
         if times:
             self.decided += [t.planned - t.routed for t in times]
             self.looked += [t.looked_ahead - t.submitted for t in times]

@@ -18,7 +18,8 @@ from moesaic.core.units import NS_PER_S
 from moesaic.engine.assemble import on_store, synthetic_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
-from moesaic.engine.runner import Runner, SequenceInput
+from moesaic.engine.runner import Runner
+from moesaic.machines.forward_pass import ForwardPass, Piece
 from moesaic.models.synthetic_architecture import synthetic_architecture
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.brain import Brain
@@ -97,7 +98,7 @@ def _measure(runner: Runner, batch: int) -> _PerLayer:
             looking.clear()
             runner.machine.timeline.spans.clear()
         tokens = [(977 * step + 131 * slot) % vocabulary for slot in range(batch)]
-        runner.step([SequenceInput(slot, [token]) for slot, token in enumerate(tokens)])
+        runner.step(ForwardPass([Piece(slot, [token]) for slot, token in enumerate(tokens)]))
         times, report = runner.machine.times, runner.report
         assert report is not None, "a step was just done"
         overhead.append(times.overhead_ns / LAYERS)

@@ -11,6 +11,7 @@ import torch
 from moesaic.core.errors import ImpossibleSetting, MoesaicError
 from moesaic.core.units import GB
 from moesaic.kernels.gpu.driver import CudaFailed
+from moesaic.machines.cuda.streams import Streams
 
 OutOfMemory = torch.OutOfMemoryError
 
@@ -28,28 +29,38 @@ def loading_in_words() -> Iterator[None]:
         ) from None
 
 
-@contextmanager
-def step_in_words(synchronize: Callable[[], None], broken: Callable[[str], None]) -> Iterator[None]:
-    """A step that runs out of memory ends its requests, and the next one can run. After an error of
-    the GPU itself, which `synchronize` then raises, too, none can: `broken` gets the reason."""
-    try:
-        yield
-    except OutOfMemory as error:
-        raise CudaFailed(
-            f"the GPU has no memory left for this step ({_free()}): another process must have "
-            "taken it, since the step was planned to fit. Shorter steps need less: "
-            "--max-step-tokens"
-        ) from error
-    except (RuntimeError, CudaFailed) as error:
-        reason = _failure(synchronize)
-        if reason is None:
-            raise
-        words = (
-            f"the GPU failed in mid-step: {_first_line(error)}. This process cannot use it any "
-            "more: load the model again in a new one"
-        )
-        broken(words)
-        raise CudaFailed(words) from error
+class GpuGuard:
+    """Around the passes of a GPU. A pass that runs out of memory ends its requests, and the next
+    one can run. After an error of the GPU itself, which waiting for it then raises, too, none can:
+    `broken` is the reason."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self.broken: str | None = None
+
+    def check(self) -> None:
+        if self.broken is not None:
+            raise CudaFailed(self.broken)
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OutOfMemory as error:
+            raise CudaFailed(
+                f"the GPU has no memory left for this step ({_free()}): another process must have "
+                "taken it, since the step was planned to fit. Shorter steps need less: "
+                "--max-step-tokens"
+            ) from error
+        except (RuntimeError, CudaFailed) as error:
+            reason = _failure(self._streams.synchronize)
+            if reason is None:
+                raise
+            self.broken = (
+                f"the GPU failed in mid-step: {_first_line(error)}. This process cannot use it any "
+                "more: load the model again in a new one"
+            )
+            raise CudaFailed(self.broken) from error
 
 
 def _failure(synchronize: Callable[[], None]) -> str | None:

@@ -46,9 +46,8 @@ from moesaic.machines.cuda.step_kinds import (
 )
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.machines.cuda.step_wants import StepWants
+from moesaic.machines.forward_pass import ForwardPass, Replay, RowSampling
 from moesaic.machines.real.expert_store import ExpertStore
-from moesaic.machines.real.real_machine import ForwardPass, PromptTokens, Replay
-from moesaic.machines.real.row_sampling import RowSampling
 from moesaic.models.decoder import Decoder
 from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache
@@ -144,9 +143,8 @@ class GraphSteps:
         """A step of decoded tokens, which from here on runs by itself. `decider`: tokens may run
         again."""
         self.abandon()
-        tokens, ending = work.decoded, Ending.of(work.sampling)
-        assert tokens is not None, "one token of every sequence"
-        count = len(tokens.numbers)
+        assert work.decodes, "one token of every sequence"
+        count, ending = len(work.pieces), Ending.of(work.sampling)
         size = self._size(count)
         kind = DecodeKind(size, self._kind(work), ending)
         try:
@@ -158,7 +156,9 @@ class GraphSteps:
             # Not before: what waits for the GPU up to here waits for a launch that was not claimed,
             # and that does not take long.
             ended = self._ahead.claim(kind)
-            captured.step.inputs.write(*tokens, _counts(work, routing))
+            captured.step.inputs.write(
+                work.numbers, work.slots, work.positions, _counts(work, routing)
+            )
             ended = self._begin(number, count, captured.step, graph, routing.source, decider, ended)
         except BaseException:
             self._ahead.cancel()
@@ -167,8 +167,7 @@ class GraphSteps:
 
     def is_captured(self, work: ForwardPass) -> bool:
         """Whether such a step of decoded tokens can begin at once."""
-        assert work.decoded is not None, "one token of every sequence"
-        size = self._size(len(work.decoded.numbers))
+        size = self._size(len(work.pieces))
         found = self._decoding.get((size, self._kind(work)))
         return found is not None and Ending.of(work.sampling) in found.graphs
 
@@ -206,18 +205,17 @@ class GraphSteps:
     ) -> torch.Tensor:
         """One step in which sequences bring several tokens: pieces of prompts, drafts to be
         checked. The same of the wanted rows."""
-        tokens, ending = work.prompt, Ending.of(work.sampling)
-        assert tokens is not None, "pieces of sequences"
+        ending = Ending.of(work.sampling)
         self.abandon()
         self._ahead.cancel()
         self._last = None
-        count, wanted = len(tokens.numbers), len(tokens.wanted)
+        count, wanted = len(work.numbers), len(work.wanted)
         rows = min(PROMPTS[bisect_left(PROMPTS, count)], self.rows)
         space = SIZES[bisect_left(SIZES, wanted)]
         captured = self._of_prompts(rows, space, self._kind(work))
         graph = self._graph(captured, ending, work.sampling)
         routing = self._load(captured, work.replay, count)
-        captured.step.write(tokens, _counts(work, routing))
+        captured.step.write(work, _counts(work, routing))
         ended = self._begin(number, count, captured.step, graph, routing.source, decider)
         self._conduct()
         self._await_end(ended)
@@ -233,15 +231,16 @@ class GraphSteps:
         replays = work.replay is not None
         return StepKind(replays, work.counts is not None and self._grouped and not replays)
 
-    def can_read(self, tokens: PromptTokens) -> bool:
-        return len(tokens.numbers) <= self.rows and len(tokens.wanted) <= SIZES[-1]
+    def can_read(self, work: ForwardPass) -> bool:
+        return len(work.numbers) <= self.rows and len(work.wanted) <= SIZES[-1]
 
     def _begin(
         self, number: int, count: int, step: DecodeStep, graph: torch.cuda.CUDAGraph,
         forecast_source: ForecastSource, decider: RerunDecider | None,
         ended: torch.cuda.Event | None = None,
     ) -> torch.cuda.Event:  # fmt: skip
-        """Returns its end. `ended`: it is launched already, and that is it."""
+        """Starts the conductor and, unless it was launched before, the graph. Returns the event at
+        the end of the graph; of a graph that was launched before, this is `ended`."""
         self.started_ns = perf_counter_ns()  # what is replayed is there
         top_k = self._mailbox.shape.top_k
         wants = None if decider is None else StepWants(decider, self._layers, count, top_k)

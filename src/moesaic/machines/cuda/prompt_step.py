@@ -19,7 +19,7 @@ from moesaic.machines.cuda.step_attention import (
 )
 from moesaic.machines.cuda.step_inputs import StepInputs
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
-from moesaic.machines.real.real_machine import PromptTokens
+from moesaic.machines.forward_pass import ForwardPass
 from moesaic.model_info.network import (
     AttentionSpec,
     GroupedAttentionSpec,
@@ -31,7 +31,7 @@ _TILE = 4  # words
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class Tiles:
     """Tiles of attention, then the rows whose logits are wanted; `host` is pinned and written
     before a launch, `device` is its copy."""
 
@@ -40,17 +40,19 @@ class Pieces:
     most: int  # tiles
 
     @classmethod
-    def of(cls, rows: int, sequences: int, wanted: int) -> Pieces:
+    def of(cls, rows: int, sequences: int, wanted: int) -> Tiles:
         most = most_tiles(rows, sequences)
         host = torch.zeros(_TILE * most + wanted, dtype=torch.int64, pin_memory=True)
         return cls(host, torch.zeros_like(host, device="cuda"), most)
 
-    def write(self, tokens: PromptTokens) -> None:
+    def write(self, work: ForwardPass) -> None:
         self.host.zero_()
-        tiles = torch.tensor(tiles_of(tokens.segments))
+        tiles = torch.tensor(
+            tiles_of((each.slot, each.first, len(each.tokens)) for each in work.pieces)
+        )
         self.host[: tiles.numel()] = tiles.flatten()
         start = _TILE * self.most
-        self.host[start : start + len(tokens.wanted)] = torch.tensor(tokens.wanted)
+        self.host[start : start + len(work.wanted)] = torch.tensor(work.wanted)
 
     @property
     def tiles(self) -> torch.Tensor:
@@ -63,9 +65,9 @@ class Pieces:
 
 class GroupedPromptStepAttention(GroupedStepAttention):
     def __init__(
-        self, parts: StepParts, inputs: StepInputs, spec: GroupedAttentionSpec, pieces: Pieces
+        self, parts: StepParts, inputs: StepInputs, spec: GroupedAttentionSpec, tiles: Tiles
     ) -> None:
-        self._pieces = pieces
+        self._tiles_of = tiles
         super().__init__(parts, inputs, spec)
 
     def _make_kernel(self) -> None:
@@ -87,7 +89,7 @@ class GroupedPromptStepAttention(GroupedStepAttention):
             inputs.slots, inputs.positions, active, self._queries, keys, values, cache.max_length,
             early=True,
         )  # fmt: skip
-        return self._tiled.launch(self._queries, keys, values, self._pieces.tiles)
+        return self._tiled.launch(self._queries, keys, values, self._tiles_of.tiles)
 
 
 class LatentPromptStepAttention(LatentStepAttention):
@@ -95,9 +97,9 @@ class LatentPromptStepAttention(LatentStepAttention):
     make and read them."""
 
     def __init__(
-        self, parts: StepParts, inputs: StepInputs, spec: LatentAttentionSpec, pieces: Pieces
+        self, parts: StepParts, inputs: StepInputs, spec: LatentAttentionSpec, tiles: Tiles
     ) -> None:
-        self._pieces = pieces
+        self._tiles_of = tiles
         super().__init__(parts, inputs, spec)
 
     def _make_kernel(self) -> None:
@@ -110,7 +112,7 @@ class LatentPromptStepAttention(LatentStepAttention):
     ) -> torch.Tensor:  # fmt: skip
         key_part, value_part = attention.expansions()
         queries = torch.bmm(plain.transpose(0, 1), key_part, out=self._queries)
-        tiles = self._pieces.tiles
+        tiles = self._tiles_of.tiles
         mixed = self._prompt_attention.launch(queries, turning, latents, keys, tiles, self._mixed)
         return torch.bmm(mixed, value_part.transpose(1, 2)).transpose(0, 1)
 
@@ -124,30 +126,28 @@ class PromptStep(DecodeStep):
         gated: bool = True,
     ) -> None:  # fmt: skip
         assert rows > 1, "a single row is decoded"
-        self.pieces = Pieces.of(rows, parts.cache.slots, wanted)
+        self.tiles = Tiles.of(rows, parts.cache.slots, wanted)
         super().__init__(parts, rows, replayed, wanted, gated)
 
-    def write(self, tokens: PromptTokens, counts: Sequence[int] | None = None) -> None:
+    def write(self, work: ForwardPass, counts: Sequence[int] | None = None) -> None:
         """What the next launch computes."""
-        slots = [slot for slot, _, count in tokens.segments for _ in range(count)]
-        positions = [first + i for _, first, count in tokens.segments for i in range(count)]
-        self.inputs.write(tokens.numbers, slots, positions, counts)
-        self.pieces.write(tokens)
+        self.inputs.write(work.numbers, work.slots, work.positions, counts)
+        self.tiles.write(work)
 
     def _attention(self, spec: AttentionSpec) -> GroupedStepAttention | LatentStepAttention:
         if isinstance(spec, GroupedAttentionSpec):
-            return GroupedPromptStepAttention(self._parts, self.inputs, spec, self.pieces)
+            return GroupedPromptStepAttention(self._parts, self.inputs, spec, self.tiles)
         assert isinstance(spec, LatentAttentionSpec), "what graphs compute"
-        return LatentPromptStepAttention(self._parts, self.inputs, spec, self.pieces)
+        return LatentPromptStepAttention(self._parts, self.inputs, spec, self.tiles)
 
     def _fetch_inputs(self) -> None:
         super()._fetch_inputs()
-        self.fetch(self.pieces.host, self.pieces.device)
+        self.fetch(self.tiles.host, self.tiles.device)
 
     def _compute(self, x: torch.Tensor, layer: int) -> None:
         there = self._stamps.at(layer, "there")
         self._experts.launch_in_turn(self._table, x, lambda: self._stamp(there))
 
     def _head(self) -> torch.Tensor:
-        rows = self.normed(self._decoder.norm.weight).index_select(0, self.pieces.wanted)
+        rows = self.normed(self._decoder.norm.weight).index_select(0, self.tiles.wanted)
         return self._decoder.output(rows)

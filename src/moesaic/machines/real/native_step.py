@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from moesaic.kernels import _native
 from moesaic.kernels.instruction_sets import ISA_NUMBERS
 from moesaic.kernels.native import NativeKernel
+from moesaic.machines.forward_pass import ForwardPass, Replay
 from moesaic.machines.real.expert_store import ExpertStore
-from moesaic.machines.real.real_machine import DecodedTokens, ForwardPass, Replay
 from moesaic.machines.real.step_description import describe
 from moesaic.machines.real.step_result import ResultLayout, StepResult
 from moesaic.models.decoder import Decoder
@@ -53,23 +53,20 @@ class NativeStep:
         numbers, slots, positions = (row.ctypes.data for row in self._inputs)
         self._call.numbers, self._call.slots, self._call.positions = numbers, slots, positions
 
-    def takes(self, tokens: DecodedTokens) -> bool:
-        return len(tokens.numbers) <= MAX_TOKENS and max(tokens.positions) < self._cache.max_length
-
     def run(
         self,
-        tokens: DecodedTokens,
+        work: ForwardPass,
         counts: torch.Tensor | None = None,
         forced: Forced | None = None,
         timed: bool = False,
     ) -> StepResult:
         """One step; the cache's lengths are the caller's to advance. `counts` [tokens]: how many
         experts each token uses; `timed`: also note when every phase began."""
-        count = len(tokens.numbers)
+        count = len(work.pieces)
         if (layout := self._layouts.get(count)) is None:
             layout = self._layouts[count] = ResultLayout(self._decoder, count)
         result = StepResult(layout)
-        self._inputs[:, :count] = tokens
+        self._inputs[:, :count] = work.numbers, work.slots, work.positions
         call = self._call
         call.tokens = count
         call.counts = call.forced_ids = call.forced_weights = call.phase_times = 0

@@ -1,4 +1,4 @@
-"""The real machine with a GPU, driven layer by layer from Python: any step of any model.
+"""Layer by layer with a GPU, driven from Python: any pass of any model.
 
 The network runs on the device. Its routing and its hidden states are copied to the host, where the
 brain decides and the CPU computes its experts; the GPU computes the others meanwhile, and both sums
@@ -6,30 +6,25 @@ are added on the device. The host waits for the GPU only where it needs the rout
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from time import perf_counter_ns
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from moesaic.core.body import Decider
 from moesaic.core.layer_plan import LayerPlan, Move
-from moesaic.core.native_brain import NativeBrain
 from moesaic.core.offloading import CPU, GPU, OFFLOADING
-from moesaic.core.report import LayerReport, StepReport, Timeline
+from moesaic.core.report import LayerReport, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId, Forecast
 from moesaic.core.view import View
-from moesaic.kernels.freed_memory import keep_freed_memory
-from moesaic.kernels.gpu.driver import CudaFailed
 from moesaic.machines.accelerators import CUDA
 from moesaic.machines.cuda.contention import LinkCopies, slowdown
 from moesaic.machines.cuda.cpu_part import CpuPart
 from moesaic.machines.cuda.device_experts import device_experts
 from moesaic.machines.cuda.device_probes import time_copy, time_experts
-from moesaic.machines.cuda.faults import step_in_words
+from moesaic.machines.cuda.faults import GpuGuard
 from moesaic.machines.cuda.gpu_queue import GpuQueue
 from moesaic.machines.cuda.packed_routing import PackedRoutingAdapter
 from moesaic.machines.cuda.pairs import Pairs
@@ -38,33 +33,25 @@ from moesaic.machines.cuda.slots import DeviceSlots
 from moesaic.machines.cuda.spans import GpuSpans
 from moesaic.machines.cuda.streams import Streams
 from moesaic.machines.cuda.transfers import DeviceTransfers
-from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.machines.forward_pass import ForwardPass
 from moesaic.machines.real.layer_counts import count_layer
-from moesaic.machines.real.real_machine import ForwardPass, RealMachine, StepTimes
-from moesaic.models.decoder import Decoder
+from moesaic.machines.real.layerwise import Layerwise, Network
 from moesaic.models.expert_service import RoutedTokens
-from moesaic.models.kv_cache import ContiguousCache
-
-if TYPE_CHECKING:
-    from moesaic.machines.cuda.captured_step import CapturedStep
-    from moesaic.machines.cuda.conductor import LayerTimes
-    from moesaic.machines.cuda.graph_decoding import GraphDecoding
 
 _SHORT_STEP = 256  # tokens
 _CONTENDING = 4  # experts of one call of the CPU while the link copies
 
 
-class CudaMachine(RealMachine):
-    """`slots` experts have a slot on the device of `streams`; `tokens` is the longest step, and
-    `threads` is how many cores compute the CPU's experts."""
+class GpuLayers(Layerwise):
+    """`slots` experts have a slot on the device of `streams`; `tokens` is the longest pass, and
+    `threads` is how many cores compute the CPU's experts. `guard` is around every pass."""
 
     capabilities = CUDA
 
     def __init__(
         self,
-        store: ExpertStore,
+        network: Network,
         adapter: PackedRoutingAdapter,
-        dtype: torch.dtype,
         streams: Streams,
         slots: int,
         tokens: int,
@@ -72,146 +59,25 @@ class CudaMachine(RealMachine):
         threads: int = 1,
         timeline: Timeline | None = None,
     ) -> None:
+        store = network.store
         residency = Residency(OFFLOADING, store.layers, store.experts, (slots, None))
-        super().__init__(store, adapter, dtype, residency, timeline)
-        self.streams, self._packed, self._threads = streams, adapter, threads
-        self._tokens, self._top_k = tokens, top_k
-        self._graphs: GraphDecoding | None = None
-        self.broken: str | None = None  # why the GPU cannot be used any more
-        self.layerwise_because = "nothing is attached"
+        super().__init__(network._replace(adapter=adapter), residency, timeline)
+        self.streams, self.packed, self.threads = streams, adapter, threads
+        self.tokens, self._top_k = tokens, top_k
+        self.guard = GpuGuard(streams)
         size = store.kernel.block_bytes
         staging = CUDA.staging_slots(store.experts, size)
         self.slots = DeviceSlots(slots, staging, size, streams.device)
         self.spans = GpuSpans(streams, self.timeline)
         self.transfers = DeviceTransfers(store, self.slots, residency, streams, self.timeline)
-        self._experts = device_experts(store.kernel, tokens, top_k, store.experts, streams)
-        self._gpu = GpuQueue(self._experts, self.slots, self.transfers, streams, self.spans)
+        self.experts = device_experts(store.kernel, tokens, top_k, store.experts, streams)
+        self._gpu = GpuQueue(self.experts, self.slots, self.transfers, streams, self.spans)
         self._pinned = pinned(store.block(0, 0).data_ptr(), store.bytes, streams.device)
         beside = max(threads - 1, 1)  # the calling thread drives the GPU
         self.cpu = CpuPart(store, beside, streams, self.timeline)  # last: it starts a thread
 
-    def attach(
-        self,
-        decoder: Decoder,
-        cache: ContiguousCache,
-        brain: Decider,
-        native: Callable[[], NativeBrain | None],
-    ) -> None:
-        self.layerwise_because = "there are no slots in a GPU"
-        if self.streams.device == "cpu" or not self.slots.count:
-            return
-        from moesaic.machines.cuda.graph_decoding import GraphDecoding
-        from moesaic.machines.cuda.graph_steps import GraphMemory
-        from moesaic.machines.cuda.graph_support import why_layerwise
-
-        self.layerwise_because = why_layerwise(decoder, self.store.kernel)
-        if self.layerwise_because is None:
-            keep_freed_memory()  # logits come back in every step
-            memory = GraphMemory(
-                self.store, self.slots.slab, self.slots.count, self._threads, self._tokens,
-                self._experts.buffers,
-            )  # fmt: skip
-            ranks, gates = self._packed.ranks, self._packed.gates
-            self._graphs = GraphDecoding(decoder, cache, memory, ranks, brain, native, gates)
-
-    def step(self, work: ForwardPass, brain: Decider) -> StepReport:
-        """After an error of the GPU itself, every further step ends with its reason."""
-        if self.broken is not None:
-            raise CudaFailed(self.broken)
-        with self._in_words():
-            return self._step_on_gpu(work, brain)
-
-    def _break(self, reason: str) -> None:
-        self.broken = reason
-
-    def _step_on_gpu(self, work: ForwardPass, brain: Decider) -> StepReport:
-        """Steps as graphs where that is possible, others layer by layer."""
-        graphs = self._graphs
-        if graphs is None or not graphs.takes(work, brain):
-            self._take_slots_back()
-            return super().step(work, brain)
-        self.abandon()
-        if not graphs.has_slots:
-            graphs.take_slots(self.slots, self.transfers)
-        self._steps += 1
-        work = graphs.as_replayed(work)
-        with self._given_up_if_it_fails(graphs):
-            graphs.step(self._steps, work, brain, self.timeline.enabled)
-        self.output = graphs.output
-        for span in graphs.spans(self.timeline.engine) if self.timeline.enabled else ():
-            self.timeline.add(span)
-        return self.collected_report()
-
-    @contextmanager
-    def _given_up_if_it_fails(self, graphs: GraphDecoding) -> Iterator[None]:
-        """Its conductor may be of no use any more."""
-        try:
-            yield
-        except BaseException:
-            self._take_slots_back()
-            graphs.close()
-            raise
-
-    def submit(self, work: ForwardPass, brain: Decider) -> bool:
-        """Decoded tokens, where such a step was captured before and no timeline is wanted."""
-        graphs = self._graphs
-        if graphs is None or not graphs.has_slots or self.broken is not None:
-            return False
-        if self.timeline.enabled or not graphs.can_begin(work, brain):
-            return False
-        self._steps += 1
-        try:
-            graphs.begin(self._steps, work, brain)
-        except BaseException:
-            with self._in_words(), self._given_up_if_it_fails(graphs):
-                raise
-        return True
-
-    def collect(self) -> torch.Tensor:
-        graphs = self._graphs
-        assert graphs is not None, "a step was submitted"
-        try:
-            graphs.finish()
-        except BaseException:
-            with self._in_words(), self._given_up_if_it_fails(graphs):
-                raise
-        self.output = graphs.output
-        return self.output
-
-    def collected_report(self) -> StepReport:
-        assert self._graphs is not None, "a captured step"
-        report = self._graphs.report()
-        experts = sum(layer.end_ns - layer.start_ns for layer in report.layers)
-        self.times = StepTimes(report.latency_ns, report.latency_ns - experts, experts)
-        return report
-
-    def _in_words(self) -> AbstractContextManager[None]:
-        return step_in_words(self.streams.synchronize, self._break)
-
-    def drive_layerwise(self, because: str) -> None:
-        """From now on no step is captured."""
-        self._take_slots_back()
-        if self._graphs is not None:
-            self._graphs.close()
-        self._graphs, self.layerwise_because = None, because
-
-    @property
-    def layer_times(self) -> Sequence[LayerTimes]:
-        """Of the last step's layers, by the conductor; none where it did not run."""
-        graphs = self._graphs
-        return graphs.times if graphs is not None and graphs.has_slots else ()
-
-    @property
-    def captured_step(self) -> CapturedStep | None:
-        graphs = self._graphs
-        return graphs.captured if graphs is not None and graphs.has_slots else None
-
-    def _take_slots_back(self) -> None:
-        if self._graphs is not None and self._graphs.has_slots:
-            self._graphs.return_slots(self.slots, self.transfers)
-
-    def begin(self, work: ForwardPass) -> None:
-        super().begin(work)
+    def _begin(self, number: int, work: ForwardPass) -> None:
+        super()._begin(number, work)
         self.spans.begin()
         self._cpu_ns: dict[int, int] = {}
 
@@ -276,7 +142,7 @@ class CudaMachine(RealMachine):
         """An expert's share of a launch of several: the device never computes one alone where it
         can help it. A token's experts are as many as it has; those of several tokens come with as
         many others as there may be, which is what fills the device."""
-        most = max(self._tokens * self._top_k // tokens, 1)
+        most = max(self.tokens * self._top_k // tokens, 1)
         count = min(self._top_k if tokens == 1 else self.store.experts, most)
         return round(self.probe_launch(tokens, count) / count)
 
@@ -289,7 +155,7 @@ class CudaMachine(RealMachine):
         width = self.store.kernel.shape.hidden
         hidden = torch.randn((rows, width), generator=torch.Generator().manual_seed(0))
         on_device = self.streams.upload(hidden.to(self.dtype))
-        return time_experts(self._experts, self.slots.slab, on_device, chosen, self.streams)
+        return time_experts(self.experts, self.slots.slab, on_device, chosen, self.streams)
 
     def probe_slowdown(self, device: str) -> int:
         assert device == CPU, "the GPU reads its own memory"
@@ -304,8 +170,7 @@ class CudaMachine(RealMachine):
 
     @property
     def bytes_moved(self) -> int:
-        captured = 0 if self._graphs is None else self._graphs.bytes_moved
-        return self.transfers.bytes_moved + captured
+        return self.transfers.bytes_moved
 
     def close(self) -> None:
         """Everything is released, whatever fails on the way."""
@@ -314,9 +179,7 @@ class CudaMachine(RealMachine):
                 after.callback(self._pinned.close)
                 self._pinned = None
             after.callback(self.cpu.close)
-            if self._graphs is not None:
-                after.callback(self._graphs.close)
-            if self.broken is None:  # else there is nothing to wait for
+            if self.guard.broken is None:  # else there is nothing to wait for
                 super().close()
                 self.streams.synchronize()
 
@@ -326,7 +189,7 @@ class CudaMachine(RealMachine):
         self.transfers.cancel_background()
         self._routed_mark = self.streams.mark()
         if self._replay is None:
-            self._packed.send(routed)
+            self.packed.send(routed)
         self._hidden = self.streams.download(routed.hidden)
         if routed.shared_experts is not None:
             routed.shared_experts.result()
@@ -358,7 +221,7 @@ class CudaMachine(RealMachine):
         self._experts_ns = sum(max(ns, on_gpu.get(at, 0)) for at, ns in self._cpu_ns.items())
 
     def _record_dense(self, started_ns: int, ended_ns: int) -> None:
-        """By marks instead."""
+        """The network's time is measured by marks on the device (see `spans`)."""
 
     def _clear(self) -> None:
         self.cpu.reset()

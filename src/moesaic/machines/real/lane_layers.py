@@ -23,12 +23,10 @@ from moesaic.kernels.grouping import Group, group_by_expert
 from moesaic.machines.accelerators import EMULATED
 from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copy_engine import Copy
-from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.lane import Lane, ThreadLane
 from moesaic.machines.real.layer_counts import count_layer
+from moesaic.machines.real.layerwise import Layerwise, Network
 from moesaic.machines.real.probes import copies_running, time_on_lane, time_transfer
-from moesaic.machines.real.real_machine import RealMachine
-from moesaic.machines.real.routing_adapter import RoutingAdapter
 from moesaic.machines.real.transfers import Transfers
 from moesaic.models.expert_service import RoutedTokens
 
@@ -43,22 +41,21 @@ class Item(NamedTuple):
     computed: Event | None = None
 
 
-class AcceleratedMachine(RealMachine):
+class LaneLayers(Layerwise):
     """`threads` is how many cores the CPU's lane may use."""
 
     capabilities = EMULATED
 
     def __init__(
         self,
-        store: ExpertStore,
-        adapter: RoutingAdapter,
-        dtype: torch.dtype,
+        network: Network,
         accelerator: EmulatedAccelerator,
         threads: int = 1,
         timeline: Timeline | None = None,
     ) -> None:
+        store = network.store
         residency = Residency(OFFLOADING, store.layers, store.experts, (accelerator.slots, None))
-        super().__init__(store, adapter, dtype, residency, timeline)
+        super().__init__(network, residency, timeline)
         self.accelerator = accelerator
         self.transfers = Transfers(store, accelerator, self.residency, self.timeline)
         self.cpu: Lane = ThreadLane("cpu", threads)

@@ -1,0 +1,87 @@
+"""What runs forward passes: the verbs that a machine's executors have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import torch
+
+from moesaic.core.body import Decider
+from moesaic.core.report import StepReport
+from moesaic.machines.forward_pass import ForwardPass
+
+if TYPE_CHECKING:
+    from moesaic.machines.cuda.captured_step import CapturedStep
+
+
+class StepTimes(NamedTuple):
+    """Where a step's time went: the network (the routers and their norms are a part of it), the
+    experts (the slower lane of each layer, waiting for copies included); what is left is the
+    engine's own."""
+
+    step_ns: int
+    network_ns: int
+    experts_ns: int
+    router_ns: int = 0
+    replay_ns: int = 0  # replacing the router's choice by a trace's
+
+    @property
+    def overhead_ns(self) -> int:
+        return self.step_ns - self.network_ns - self.experts_ns - self.replay_ns
+
+
+class Executor(Protocol):
+    """Runs one pass at a time. It is called in torch's inference mode. A pass that fails or is
+    interrupted leaves an executor that `abandon` makes ready for another one."""
+
+    def refuses(self, work: ForwardPass, brain: Decider) -> str | None:
+        """Why it cannot run this pass; None: it can."""
+        ...
+
+    def enter(self) -> None:
+        """The accelerator's slots are this executor's from now on. Called before every pass."""
+        ...
+
+    def leave(self) -> None:
+        """Another executor runs next: it finds the slots where every executor looks for them."""
+        ...
+
+    def submit(self, number: int, work: ForwardPass, brain: Decider) -> None:
+        """Begin a pass that is not refused. It has `number`, and nothing else is asked of the
+        executor before it was collected or abandoned."""
+        ...
+
+    def collect(self) -> torch.Tensor:
+        """The output of the pass that was submitted, when it has ended: the logits of the wanted
+        rows [rows, vocabulary]; where `sampling` was given, maybe the next token of every row
+        [rows] instead, -1 where logits are not finite. No later pass overwrites it: a caller that
+        reads a text keeps the logits of many."""
+        ...
+
+    def abandon(self) -> None:
+        """Give up the pass that was submitted, if there is one. Calling it again is harmless."""
+        ...
+
+    def report(self) -> StepReport:
+        """Of the pass collected last, also when another one is submitted by now. Making it may
+        take longer than a GPU should wait."""
+        ...
+
+    @property
+    def times(self) -> StepTimes:
+        """Of the same pass."""
+        ...
+
+    def trace(self) -> CapturedStep | None:
+        """What the same pass has left in memory beside its report, where the executor is captured;
+        its copies are those that have ended since the last time this was asked for."""
+        ...
+
+    @property
+    def bytes_moved(self) -> int:
+        """Over a link, since the beginning."""
+        ...
+
+    def close(self) -> None:
+        """The executor cannot be used afterwards."""
+        ...
