@@ -19,7 +19,7 @@ from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 from moesaic import LLM, SamplingParams
 from moesaic.engine.runner import Runner
-from moesaic.machines.forward_pass import ForwardPass
+from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.models.bundled_model import model_path
 
 PARAMS: dict[str, dict[str, Any]] = {

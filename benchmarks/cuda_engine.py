@@ -30,7 +30,7 @@ from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, choose_routing
 from moesaic.machines.cuda.captured import Captured
 from moesaic.machines.cuda.conductor import LayerTimes
-from moesaic.machines.forward_pass import ForwardPass, Piece
+from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from moesaic.models.synthetic_architecture import synthetic_architecture
 from moesaic.policies.policy_set import PolicySet
 from moesaic.workloads.steps import decode_steps, prefill_steps

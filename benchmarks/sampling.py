@@ -20,7 +20,7 @@ import torch
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.engine.sampling.sampling_state import SamplingState
-from moesaic.machines.forward_pass import RowSampling
+from moesaic.machines.real.forward_pass import RowSampling
 
 VOCABULARY = 151_936
 CASES: dict[str, dict[str, Any]] = {
@@ -91,7 +91,7 @@ def engine(layers: int, tokens: int, ratio: float) -> None:
     from benchmarks.cuda_engine import Layers, Model, running
     from moesaic.core.report import Timeline
     from moesaic.engine.runner import Runner
-    from moesaic.machines.forward_pass import ForwardPass, Piece
+    from moesaic.machines.real.forward_pass import ForwardPass, Piece
 
     params = {"greedy": CASES["greedy"], "sampled": CASES["all three"], "by the host": None}
     sampler = Sampler()

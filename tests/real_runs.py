@@ -16,8 +16,8 @@ from moesaic.engine.assemble import load_store, on_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner
-from moesaic.machines.forward_pass import ForwardPass, Piece
 from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.decoder import Decoder
 from moesaic.models.open_model import load_decoder, open_model

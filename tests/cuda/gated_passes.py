@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import torch
 
 from moesaic.engine.runner import Runner
-from moesaic.machines.forward_pass import ForwardPass, Piece, Replay
+from moesaic.machines.real.forward_pass import ForwardPass, Piece, Replay
 
 PROMPTS = ([5, 6, 7, 8, 900, 11, 3], [100, 200, 300], [9])
 Replays = Callable[[int], Replay | None]  # by the number of tokens

@@ -16,7 +16,7 @@ from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.report import Timeline
 from moesaic.core.routing import LayerRouting
 from moesaic.engine.runner import Runner
-from moesaic.machines.forward_pass import ForwardPass, Piece
+from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from random_plans import RandomBrain
 from real_runs import PROMPT, Said, loaded, opened, running, say, settings, truth
 

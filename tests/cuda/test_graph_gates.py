@@ -26,7 +26,7 @@ from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.runner import Runner
 from moesaic.machines.cuda import graph_steps
 from moesaic.machines.cuda.conductor import Conductor
-from moesaic.machines.forward_pass import Replay
+from moesaic.machines.real.forward_pass import Replay
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.compose import Composition
 from moesaic.policies.fallback_prefetch import FallbackPrefetch

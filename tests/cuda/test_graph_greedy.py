@@ -12,7 +12,7 @@ if not torch.cuda.is_available():
 from test_graph_decoding import runner_of
 
 from moesaic.engine.runner import Runner
-from moesaic.machines.forward_pass import GREEDY, ForwardPass, Piece
+from moesaic.machines.real.forward_pass import GREEDY, ForwardPass, Piece
 
 SYSTEMS = [
     ("hybrid", "mrs", "impact"),

@@ -17,7 +17,7 @@ from moesaic.core.report import Timeline
 from moesaic.engine.runner import Runner
 from moesaic.machines.cuda import decode_step, graph_steps, launch_ahead
 from moesaic.machines.cuda.launch_ahead import LaunchAhead
-from moesaic.machines.forward_pass import ForwardPass, Piece
+from moesaic.machines.real.forward_pass import ForwardPass, Piece
 
 STATIC = ("static-experts", "pinned", "none")
 LONGER_S = 0.1  # than a launch waits for its step

@@ -27,8 +27,8 @@ from moesaic.engine.assemble import on_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner
-from moesaic.machines.forward_pass import ForwardPass
 from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.models.architecture import Architecture
 from moesaic.models.decoder import Decoder
 from moesaic.models.synthetic_model import synthetic_decoder

@@ -17,7 +17,7 @@ from moesaic.engine.runner import Runner
 from moesaic.engine.sampling.candidates import candidates
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.machines.cuda.step_ending import Ending
-from moesaic.machines.forward_pass import GREEDY, ForwardPass, Piece, RowSampling
+from moesaic.machines.real.forward_pass import GREEDY, ForwardPass, Piece, RowSampling
 
 NAMES = ("hybrid", "mrs", "impact")
 BROKEN = 999

@@ -18,7 +18,7 @@ import stock
 from moesaic import LLM, SamplingParams
 from moesaic.core.report import Timeline
 from moesaic.engine.runner import Runner
-from moesaic.machines.forward_pass import GREEDY, ForwardPass, Piece
+from moesaic.machines.real.forward_pass import GREEDY, ForwardPass, Piece
 
 STATIC = ("static-experts", "pinned", "none")
 LONGER_S = 0.1  # than a launch waits for its step

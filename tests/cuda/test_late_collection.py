@@ -15,7 +15,7 @@ pytest.importorskip("moesaic.kernels._native", reason="the native kernels were n
 from moesaic.core.report import Timeline
 from moesaic.machines.cuda.captured import Captured
 from moesaic.machines.cuda.stamps import LayerStamps, Stamps
-from moesaic.machines.forward_pass import ForwardPass, Piece
+from moesaic.machines.real.forward_pass import ForwardPass, Piece
 
 pytestmark = pytest.mark.without_native
 

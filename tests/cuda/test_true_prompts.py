@@ -11,7 +11,7 @@ from true_prompts import TrueNetwork, errors, reading_steps
 from moesaic.engine.assemble import on_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
-from moesaic.machines.forward_pass import ForwardPass
+from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.belief import Belief
 from moesaic.policies.policy_set import PolicySet

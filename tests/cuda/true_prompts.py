@@ -12,8 +12,8 @@ import torch
 from moesaic.core.routing import ExpertId, LayerRouting
 from moesaic.kernels.grouping import routed_sum
 from moesaic.kernels.reference import ReferenceKernel
-from moesaic.machines.forward_pass import Piece
 from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.machines.real.forward_pass import Piece
 from moesaic.machines.real.routing_adapter import RoutingAdapter
 from moesaic.models.decoder import Decoder
 from moesaic.models.expert_service import ResidentExperts, RoutedTokens

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import torch
 
-from moesaic.machines.forward_pass import ForwardPass
+from moesaic.machines.real.forward_pass import ForwardPass
 
 VOCABULARY = 97
 

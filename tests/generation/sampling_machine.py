@@ -13,7 +13,7 @@ from moesaic.engine.request import Request
 from moesaic.engine.sampling.candidates import candidates
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.engine.sampling.sampling_state import SamplingState
-from moesaic.machines.forward_pass import ForwardPass, RowSampling
+from moesaic.machines.real.forward_pass import ForwardPass, RowSampling
 
 BROKEN = 50  # after this token the model computes NaN
 

@@ -7,7 +7,7 @@ import torch
 from small_llms import LENGTHS, MACHINES, greedy, llm, prompts, stock_greedy
 
 import stock
-from moesaic.machines.forward_pass import ForwardPass
+from moesaic.machines.real.forward_pass import ForwardPass
 
 TOKENS = 10
 EVERY = [(name, machine) for name in stock.FAMILIES for machine in MACHINES]

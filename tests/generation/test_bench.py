@@ -19,7 +19,7 @@ from moesaic.lab.bench.bench_steps import repetitions
 from moesaic.lab.bench.cases import Case, make_cases
 from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, WARMUP_STEPS
 from moesaic.lab.bench.step_recorder import MAX_STEPS, StepRecorder
-from moesaic.machines.forward_pass import GREEDY
+from moesaic.machines.real.forward_pass import GREEDY
 from moesaic.policies.compose import initial_placement
 from moesaic.workloads.steps import decode_steps, popularity, prefill_steps
 

@@ -22,7 +22,7 @@ from moesaic.lab.bench.bench_model import load_bench_model, random_model
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.rates import MeasuredRates, Rates, measure_rates
 from moesaic.lab.bench.real_floor import CpuFloor, make_floor, run_floor_s
-from moesaic.machines.forward_pass import ForwardPass, Piece
+from moesaic.machines.real.forward_pass import ForwardPass, Piece
 
 # Shared experts, and a first layer without experts.
 GLM = {"model_type": "glm4_moe"} | stock.SHARED | stock.FAMILIES["glm-4.5"][1]

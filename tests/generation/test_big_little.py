@@ -22,7 +22,7 @@ from moesaic.engine import batcher as batching
 from moesaic.engine.gate_stats import GateCounter, predicted_speedup
 from moesaic.engine.gating import confidence_of, rejected
 from moesaic.engine.runner import Runner
-from moesaic.machines.forward_pass import ForwardPass
+from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.policies.cache import caches
 from moesaic.policies.gate.base import GateStep

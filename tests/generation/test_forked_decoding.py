@@ -83,7 +83,7 @@ def test_a_forked_branch_keeps_the_divergence_of_what_it_shared() -> None:
 
 def by_engine(prompt: list[int], answer: tuple[int, ...]) -> float:
     """KL(full || little) over the answer but its first token, read token by token."""
-    from moesaic.machines.forward_pass import ForwardPass, Piece
+    from moesaic.machines.real.forward_pass import ForwardPass, Piece
 
     logits = []
     for gate in ("full", "little:k=2"):

@@ -31,7 +31,7 @@ from moesaic.lab.bench.grid import run_bench
 from moesaic.lab.bench.replayed_routing import BenchRouting, choose_routing
 from moesaic.lab.fallback_script import script
 from moesaic.lab.quality.text_logits import text_logits
-from moesaic.machines.forward_pass import GREEDY, ForwardPass, Piece, Replay
+from moesaic.machines.real.forward_pass import GREEDY, ForwardPass, Piece, Replay
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.policies.policy_set import with_options
 

@@ -18,7 +18,7 @@ from chat_models import talking
 from moesaic import LLM, AsyncLLM, SamplingParams
 from moesaic.core.errors import FailedRows, ImpossibleSetting
 from moesaic.engine.isolation import run_isolated
-from moesaic.machines.forward_pass import ForwardPass
+from moesaic.machines.real.forward_pass import ForwardPass
 
 POISON = 96
 BAD = [5, POISON, 7]

@@ -17,8 +17,8 @@ from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.engine.sampling.sampling_state import SamplingState
 from moesaic.machines.cuda.step_ending import Ending
-from moesaic.machines.forward_pass import GREEDY as GREEDY_ROW
-from moesaic.machines.forward_pass import RowSampling
+from moesaic.machines.real.forward_pass import GREEDY as GREEDY_ROW
+from moesaic.machines.real.forward_pass import RowSampling
 
 GREEDY = SamplingParams(max_tokens=6, temperature=0.0)
 

@@ -16,7 +16,7 @@ import stock
 from chat_models import talking
 from moesaic import LLM, AsyncLLM, SamplingParams
 from moesaic.core.errors import BrokenModel, ImpossibleSetting
-from moesaic.machines.forward_pass import ForwardPass
+from moesaic.machines.real.forward_pass import ForwardPass
 
 NAME = "mixtral"
 SHARED, OTHER = prompts((40, 40))

@@ -14,7 +14,7 @@ from made_up import pairs_first
 from moesaic import LLM, SamplingParams
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.runner import Runner
-from moesaic.machines.forward_pass import ForwardPass
+from moesaic.machines.real.forward_pass import ForwardPass
 
 NAME, TOP_K, LAYERS = "olmoe", 5, 2
 TOKENS = 12

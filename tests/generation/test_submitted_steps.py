@@ -18,7 +18,7 @@ from moesaic.engine.request import Request, Update
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.engine.sampling.stop import Shown
-from moesaic.machines.forward_pass import ForwardPass
+from moesaic.machines.real.forward_pass import ForwardPass
 
 GREEDY = SamplingParams(max_tokens=9, temperature=0.0)
 DRAWN = SamplingParams(max_tokens=9, temperature=0.8, seed=4, top_k=20)

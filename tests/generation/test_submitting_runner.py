@@ -11,7 +11,7 @@ import stock
 from moesaic import LLM
 from moesaic.core.body import Decider
 from moesaic.engine.runner import Runner
-from moesaic.machines.forward_pass import GREEDY, ForwardPass, Piece
+from moesaic.machines.real.forward_pass import GREEDY, ForwardPass, Piece
 from moesaic.machines.real.machine import Machine
 
 TOKENS = 6

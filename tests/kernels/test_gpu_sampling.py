@@ -14,7 +14,7 @@ pytest.importorskip("triton")
 from moesaic.engine.sampling.candidates import candidates
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.kernels.gpu.sampling import TokenSampling
-from moesaic.machines.forward_pass import GREEDY, RowSampling
+from moesaic.machines.real.forward_pass import GREEDY, RowSampling
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow")  # a weight of 0
 ON_GPU = torch.cuda.is_available()

@@ -9,7 +9,7 @@ import torch
 from closed_loop import assembled, chosen
 from made_up import random_steps, small_machine, small_model
 from moesaic.core.body import Decider
-from moesaic.machines.forward_pass import ForwardPass
+from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.machines.real.layerwise import Layerwise
 from moesaic.machines.sim.physics import Physics
 from moesaic.machines.sim.planning_cost import PlanningCost

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import stock
-from moesaic.machines.forward_pass import ForwardPass, Piece
+from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from random_plans import RandomBrain
 from real_runs import PROMPT, loaded, running, truth
 from stock_text import stock_logits

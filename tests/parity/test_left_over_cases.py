@@ -18,7 +18,7 @@ from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.routing import ExpertId, LayerRouting
 from moesaic.core.view import View
 from moesaic.engine.runner import Runner
-from moesaic.machines.forward_pass import ForwardPass, Piece
+from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from moesaic.model_info.model_spec import ModelSpec
 from random_plans import RandomBrain
 from real_runs import PROMPT, Loaded, Said, load, loaded, opened, running, say, settings, truth

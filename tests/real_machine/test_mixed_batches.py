@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from moesaic.core.step import Step
-from moesaic.machines.forward_pass import ForwardPass, Piece
+from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from real_runs import PROMPT, loaded, running, settings
 
 NAME = "olmoe"

@@ -19,7 +19,7 @@ from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner
 from moesaic.kernels.instruction_sets import REFERENCE, available
 from moesaic.machines.accelerators import NONE
-from moesaic.machines.forward_pass import ForwardPass, Piece
+from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from moesaic.models.open_model import load_decoder, open_model
 from moesaic.policies.policy_set import with_options
 

@@ -16,7 +16,7 @@ pytestmark = native
 if available() != (REFERENCE,):
     from native_decoding import Native, both, both_of
 
-    from moesaic.machines.forward_pass import ForwardPass, Piece
+    from moesaic.machines.real.forward_pass import ForwardPass, Piece
     from moesaic.machines.real.native_step import Forced
     from moesaic.machines.support import Executor, refusal
     from moesaic.model_info.features import Feature, features_of

@@ -7,7 +7,7 @@ from time import sleep
 import pytest
 import torch
 
-from moesaic.machines.forward_pass import ForwardPass, Piece
+from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from moesaic.models.feed_forward import GatedMlp, MoeBlock
 from real_runs import loaded, running, settings
 

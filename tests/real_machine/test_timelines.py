@@ -15,7 +15,7 @@ from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.report import ENGINE, Span, Timeline
 from moesaic.engine.runner import Runner
 from moesaic.kernels.base import LayerExecutor
-from moesaic.machines.forward_pass import ForwardPass, Piece
+from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from random_plans import RandomBrain
 from real_runs import PROMPT, loaded, running, settings, truth
 

@@ -28,7 +28,7 @@ from moesaic.engine.runner import Runner
 from moesaic.engine.sampling.sampled import Sampled
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.submitted_step import ComputedStep, Scheduled, SubmittedStep
-from moesaic.machines.forward_pass import ForwardPass, Piece, RowSampling
+from moesaic.machines.real.forward_pass import ForwardPass, Piece, RowSampling
 
 
 class Batcher:

@@ -15,7 +15,7 @@ import torch
 
 from moesaic.engine.request import Request, Update
 from moesaic.engine.runner import Runner
-from moesaic.machines.forward_pass import Piece
+from moesaic.machines.real.forward_pass import Piece
 
 Sample = Callable[[torch.Tensor, Sequence[Request]], list[Update]]
 

@@ -9,7 +9,7 @@ from moesaic.core.units import NS_PER_S
 from moesaic.policies.gate import FULL
 
 if TYPE_CHECKING:  # the simulator counts with this, and has no torch
-    from moesaic.machines.forward_pass import ForwardPass
+    from moesaic.machines.real.forward_pass import ForwardPass
 
 BIG_PASSES = "big passes"  # where the time of the full model comes from, if it was not measured
 

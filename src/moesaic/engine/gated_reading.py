@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from moesaic.engine.runner import Runner
-from moesaic.machines.forward_pass import ForwardPass, Piece
+from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from moesaic.policies.gate import FULL
 
 

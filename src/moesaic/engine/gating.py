@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from moesaic.core.confidence import Confidence
-from moesaic.machines.forward_pass import ForwardPass
+from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.policies.gate.base import Gate, GateStep
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from moesaic.core.units import NS_PER_S, NS_PER_US
 from moesaic.engine.gate_stats import NO_GATE, GateCounter, GateStats
 from moesaic.engine.runner import Runner
-from moesaic.machines.forward_pass import ForwardPass
+from moesaic.machines.real.forward_pass import ForwardPass
 
 
 @dataclass(frozen=True, slots=True)

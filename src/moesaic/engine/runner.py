@@ -12,7 +12,7 @@ from moesaic.core.report import StepReport
 from moesaic.core.routing import cut
 from moesaic.engine.gating import confidence_of, expert_counts, gate_step, rejected
 from moesaic.engine.rerun_routing import reused_routing
-from moesaic.machines.forward_pass import ForwardPass, Piece, Replay
+from moesaic.machines.real.forward_pass import ForwardPass, Piece, Replay
 from moesaic.machines.real.machine import Machine
 from moesaic.models.decoder import Decoder
 from moesaic.models.kv_cache import ContiguousCache

@@ -10,7 +10,7 @@ import torch
 
 from moesaic.engine.request import Request
 from moesaic.engine.runner import Runner
-from moesaic.machines.forward_pass import ForwardPass
+from moesaic.machines.real.forward_pass import ForwardPass
 
 
 class Scheduled(NamedTuple):

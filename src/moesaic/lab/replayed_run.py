@@ -11,8 +11,8 @@ from statistics import median
 from moesaic.core.report import StepReport
 from moesaic.core.units import NS_PER_S
 from moesaic.engine.runner import Runner
-from moesaic.machines.forward_pass import GREEDY, ForwardPass, Piece
 from moesaic.machines.real.executor import StepTimes
+from moesaic.machines.real.forward_pass import GREEDY, ForwardPass, Piece
 from moesaic.workloads.steps import StepRouting
 
 

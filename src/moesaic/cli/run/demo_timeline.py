@@ -33,7 +33,7 @@ def _recorded(prepared: Prepared, answer: Completion) -> StepRecorder:
     from moesaic.engine.assemble import assemble
     from moesaic.lab.bench.bench_steps import CaseRuns, run_steps
     from moesaic.lab.bench.step_recorder import StepRecorder
-    from moesaic.machines.forward_pass import ForwardPass, Piece
+    from moesaic.machines.real.forward_pass import ForwardPass, Piece
     from moesaic.models.open_model import load_decoder
 
     settings, plan, recorder = prepared.settings, prepared.plan, StepRecorder()

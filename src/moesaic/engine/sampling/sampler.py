@@ -23,7 +23,7 @@ from moesaic.engine.sampling.logits_processors import (
 )
 from moesaic.engine.sampling.sampled import Sampled, with_logprobs
 from moesaic.engine.sampling.sampling_state import SamplingState
-from moesaic.machines.forward_pass import GREEDY, RowSampling
+from moesaic.machines.real.forward_pass import GREEDY, RowSampling
 
 
 class Sampler:

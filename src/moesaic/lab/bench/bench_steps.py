@@ -18,7 +18,7 @@ from moesaic.engine.runner import Runner
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, WARMUP_STEPS
 from moesaic.lab.replayed_run import Measured
-from moesaic.machines.forward_pass import GREEDY, ForwardPass, Piece
+from moesaic.machines.real.forward_pass import GREEDY, ForwardPass, Piece
 from moesaic.workloads.source import TraceSource
 from moesaic.workloads.steps import decode_steps, prefill_steps
 

@@ -15,7 +15,7 @@ from moesaic.engine.runner import Runner
 from moesaic.lab.bench.bench_steps import CaseRuns, note_step
 from moesaic.lab.bench.gated_decode import joined_replay
 from moesaic.lab.fallback_script import Script
-from moesaic.machines.forward_pass import ForwardPass, Piece
+from moesaic.machines.real.forward_pass import ForwardPass, Piece
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from moesaic.engine.gating import confidence_of
 from moesaic.engine.runner import Runner
 from moesaic.lab.bench.bench_steps import CaseRuns, note_step
 from moesaic.lab.fallback_script import Script
-from moesaic.machines.forward_pass import ForwardPass, Replay
+from moesaic.machines.real.forward_pass import ForwardPass, Replay
 
 
 def run_gated(

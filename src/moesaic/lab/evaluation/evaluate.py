@@ -14,10 +14,10 @@ from moesaic.core.errors import BrokenModel
 from moesaic.engine.gated_reading import read
 from moesaic.engine.loading import LoadedModel
 from moesaic.engine.runner import Runner
-from moesaic.machines.forward_pass import ForwardPass, Piece
 from moesaic.lab.evaluation.answers import answers
 from moesaic.lab.evaluation.items import Item, Question, TextWindow, Unusable
 from moesaic.lab.evaluation.results import ItemResult
+from moesaic.machines.real.forward_pass import ForwardPass, Piece
 
 _PIECE_BYTES = 1 << 26  # of logits at a time
 _SLOT = 0  # of the KV cache

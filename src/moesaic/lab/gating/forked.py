@@ -25,7 +25,7 @@ from moesaic.lab.evaluation.items import Question
 from moesaic.lab.gating.branch import Branch, Subject, outcomes
 from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import Rule, full_rule
-from moesaic.machines.forward_pass import ForwardPass, Piece
+from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from moesaic.policies.gate.base import Gate, GateStep
 from moesaic.policies.gate.reuse import ROUTE_AGAIN
 

@@ -19,8 +19,8 @@ from moesaic.machines.cuda.captured_step import CapturedStep
 from moesaic.machines.cuda.conductor import LayerTimes
 from moesaic.machines.cuda.gpu_layers import GpuLayers
 from moesaic.machines.cuda.graph_steps import GraphMemory, GraphSteps
-from moesaic.machines.forward_pass import ForwardPass
 from moesaic.machines.real.executor import StepTimes
+from moesaic.machines.real.forward_pass import ForwardPass
 
 Native = Callable[[], NativeBrain | None]
 

@@ -23,7 +23,7 @@ from moesaic.machines.cuda.step_forecasts import StepForecasts
 from moesaic.machines.cuda.step_inputs import StepInputs
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.machines.cuda.step_sampling import StepSampling
-from moesaic.machines.forward_pass import RowSampling
+from moesaic.machines.real.forward_pass import RowSampling
 from moesaic.machines.real.routing_adapter import ranked_experts
 from moesaic.model_info.network import AttentionSpec
 from moesaic.models.decoder import Layer

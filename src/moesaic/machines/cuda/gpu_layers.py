@@ -33,7 +33,7 @@ from moesaic.machines.cuda.slots import DeviceSlots
 from moesaic.machines.cuda.spans import GpuSpans
 from moesaic.machines.cuda.streams import Streams
 from moesaic.machines.cuda.transfers import DeviceTransfers
-from moesaic.machines.forward_pass import ForwardPass
+from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.machines.real.layer_counts import count_layer
 from moesaic.machines.real.layerwise import Layerwise, Network
 from moesaic.models.expert_service import RoutedTokens

@@ -46,8 +46,8 @@ from moesaic.machines.cuda.step_kinds import (
 )
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.machines.cuda.step_wants import StepWants
-from moesaic.machines.forward_pass import ForwardPass, Replay, RowSampling
 from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.machines.real.forward_pass import ForwardPass, Replay, RowSampling
 from moesaic.models.decoder import Decoder
 from moesaic.models.gate_bank import GateBank
 from moesaic.models.kv_cache import ContiguousCache

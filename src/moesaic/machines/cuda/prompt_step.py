@@ -19,7 +19,7 @@ from moesaic.machines.cuda.step_attention import (
 )
 from moesaic.machines.cuda.step_inputs import StepInputs
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
-from moesaic.machines.forward_pass import ForwardPass
+from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.model_info.network import (
     AttentionSpec,
     GroupedAttentionSpec,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from moesaic.machines.forward_pass import RowSampling
+from moesaic.machines.real.forward_pass import RowSampling
 
 
 class Ending(Enum):

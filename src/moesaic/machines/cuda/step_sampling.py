@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from moesaic.kernels.gpu.sampling import WORDS, TokenSampling
-from moesaic.machines.forward_pass import RowSampling
+from moesaic.machines.real.forward_pass import RowSampling
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from moesaic.core.rerun_decider import RerunDecider
 from moesaic.core.view import View
 from moesaic.kernels import _native
 from moesaic.kernels.freed_memory import keep_freed_memory
-from moesaic.machines.forward_pass import ForwardPass
 from moesaic.machines.real.cpu_layers import CpuLayers
 from moesaic.machines.real.executor import StepTimes
+from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.machines.real.layerwise import Network
 from moesaic.machines.real.native_step import MAX_TOKENS, NativeStep
 from moesaic.machines.real.routing_adapter import RoutingAdapter

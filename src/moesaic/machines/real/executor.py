@@ -8,7 +8,7 @@ import torch
 
 from moesaic.core.body import Decider
 from moesaic.core.report import StepReport
-from moesaic.machines.forward_pass import ForwardPass
+from moesaic.machines.real.forward_pass import ForwardPass
 
 if TYPE_CHECKING:
     from moesaic.machines.cuda.captured_step import CapturedStep

@@ -18,11 +18,11 @@ from moesaic.core.offloading import GPU
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId, Forecast, LayerRouting
-from moesaic.machines.forward_pass import ForwardPass, Replay
 from moesaic.machines.loop import serve_layer
 from moesaic.machines.real.engine_spans import EngineSpans
 from moesaic.machines.real.executor import StepTimes
 from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.machines.real.forward_pass import ForwardPass, Replay
 from moesaic.machines.real.routing_adapter import RoutingAdapter, chosen_by
 from moesaic.models.decoder import Decoder
 from moesaic.models.expert_service import RoutedTokens

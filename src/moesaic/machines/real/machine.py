@@ -12,8 +12,8 @@ import torch
 from moesaic.core.body import Decider, Probed
 from moesaic.core.report import StepReport
 from moesaic.core.routing import ExpertId
-from moesaic.machines.forward_pass import ForwardPass
 from moesaic.machines.real.executor import Executor, StepTimes
+from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.machines.real.layerwise import Layerwise
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from moesaic.kernels import _native
 from moesaic.kernels.instruction_sets import ISA_NUMBERS
 from moesaic.kernels.native import NativeKernel
-from moesaic.machines.forward_pass import ForwardPass, Replay
 from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.machines.real.forward_pass import ForwardPass, Replay
 from moesaic.machines.real.step_description import describe
 from moesaic.machines.real.step_result import ResultLayout, StepResult
 from moesaic.models.decoder import Decoder
