@@ -29,6 +29,7 @@ from moesaic.engine.runner import Runner
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, choose_routing
 from moesaic.machines.cuda.captured import Captured
+from moesaic.machines.cuda.captured_step import CapturedStep
 from moesaic.machines.cuda.conductor import LayerTimes
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from moesaic.models.synthetic_architecture import synthetic_architecture
@@ -104,7 +105,7 @@ def layer_parts(runner: Runner) -> dict[str, float]:
     """Of the last step's layers by the conductor, microseconds: deciding, submitting, until the
     CPU's sum is there, from there to the next layer's routing; experts on the CPU and moved."""
     traced = runner.machine.trace()
-    if traced is None:
+    if not isinstance(traced, CapturedStep):
         return {}
     times = traced.times
     return {
@@ -130,7 +131,7 @@ def write(runner: Runner, steps: list[Layers]) -> dict[str, float]:
         if number >= WARMUP:
             milliseconds.append(runner.report.latency_ns / 1e6)
             traced = runner.machine.trace()
-            layers += [] if traced is None else traced.times
+            layers += traced.times if isinstance(traced, CapturedStep) else []
     return {
         "tok_s": round(1e3 * batch / median(milliseconds), 1),
         "cpu": round(mean(t.on_cpu for t in layers), 2),

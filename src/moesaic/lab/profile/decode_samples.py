@@ -58,8 +58,9 @@ def measure_decode(runner: Runner, routing: ProfileRouting, batch: int = 1) -> D
             planning.begin()
             runner.step(ForwardPass(inputs, replay=routed.layer))
             assert runner.report is not None, "a step was just done"
-            captured.append(traced := machine.trace())
-            times = () if traced is None else traced.times
+            trace = machine.trace()
+            captured.append(trace if isinstance(trace, CapturedStep) else None)
+            times = trace.times if isinstance(trace, CapturedStep) else ()
             if step >= WARMUP:
                 reports.append(runner.report)
                 size = machine.store.kernel.block_bytes

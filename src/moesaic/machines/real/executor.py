@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
 from moesaic.core.body import Decider
 from moesaic.core.report import StepReport
 from moesaic.machines.real.forward_pass import ForwardPass
-
-if TYPE_CHECKING:
-    from moesaic.machines.cuda.captured_step import CapturedStep
 
 
 class StepTimes(NamedTuple):
@@ -72,9 +69,10 @@ class Executor(Protocol):
         """Of the same pass."""
         ...
 
-    def trace(self) -> CapturedStep | None:
-        """What the same pass has left in memory beside its report, where the executor is captured;
-        its copies are those that have ended since the last time this was asked for."""
+    def trace(self) -> object | None:
+        """What the same pass has left in memory beside its report, in the executor's own form (see
+        `machines/cuda/captured_step.py`); copies are those that have ended since the last time this
+        was asked for. None: nothing."""
         ...
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import torch
 
@@ -15,9 +15,6 @@ from moesaic.core.routing import ExpertId
 from moesaic.machines.real.executor import Executor, StepTimes
 from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.machines.real.layerwise import Layerwise
-
-if TYPE_CHECKING:
-    from moesaic.machines.cuda.captured_step import CapturedStep
 
 
 class Guard(Protocol):
@@ -141,8 +138,8 @@ class Machine(Probed):
     def times(self) -> StepTimes:
         return self._last.times
 
-    def trace(self) -> CapturedStep | None:
-        """What the pass collected last has left behind, where it was captured."""
+    def trace(self) -> object | None:
+        """What the pass collected last has left behind."""
         return self._last.trace()
 
     @property
