@@ -23,7 +23,7 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.lab.against import llama_cpp, ours, program_runs, random_gguf, stock_transformers
 from moesaic.lab.against.llama_batched import check_cases
 from moesaic.lab.against.llama_cpp import LlamaCpp, find_program
-from moesaic.lab.against.ours import Measured
+from moesaic.lab.against.ours import MeasuredModel
 from moesaic.lab.against.own_process import in_own_process
 from moesaic.lab.against.random_gguf import check_writable, file_bytes, write_random_gguf
 from moesaic.lab.against.rounds import AgainstRow, Rates, Spread, rows_of, take_turns
@@ -386,10 +386,10 @@ def test_several_sequences_need_a_program_of_their_own(tmp_path: Path) -> None:
 def test_a_shape_alone_becomes_a_config_for_transformers() -> None:
     spec = synthetic_architecture("qwen3-30b-a3b", 2).spec
     with ExitStack() as stack:
-        of_shape = Measured(None, "qwen3-30b-a3b", 2, "none", (Case("decode", 4),))
+        of_shape = MeasuredModel(None, "qwen3-30b-a3b", 2, "none", (Case("decode", 4),))
         path = Path(stock_source(of_shape, spec, stack))
         written = json.loads(path.read_text())
-        file = Measured("model.gguf", None, None, "none", (Case("decode", 4),))
+        file = MeasuredModel("model.gguf", None, None, "none", (Case("decode", 4),))
         with pytest.raises(ImpossibleSetting, match=r"model\.gguf is a file"):
             stock_source(file, spec, stack)
     assert (written["model_type"], written["num_hidden_layers"]) == ("qwen3_moe", 2)
@@ -400,7 +400,7 @@ def test_a_packed_model_is_none_for_transformers(tmp_path: Path) -> None:
     """It would make up the experts, which are in a file of ours."""
     (tmp_path / "experts.moepack").touch()
     spec = synthetic_architecture("qwen3-30b-a3b", 2).spec
-    packed = Measured(str(tmp_path), None, None, "none", (Case("decode", 4),))
+    packed = MeasuredModel(str(tmp_path), None, None, "none", (Case("decode", 4),))
     with (
         ExitStack() as stack,
         pytest.raises(ImpossibleSetting, match="is packed: give the model it was made from"),

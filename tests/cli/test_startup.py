@@ -52,7 +52,7 @@ def test_help_loads_nothing_heavy(words: tuple[str, ...]) -> None:
 
 def test_a_full_disk_without_a_name_is_that_of_the_cache() -> None:
     """Compiled code is saved by its compiler, whose errors name no file."""
-    said = command_line._in_words(OSError(errno.ENOSPC, "No space left on device"))
+    said = command_line._error_text(OSError(errno.ENOSPC, "No space left on device"))
     assert said == f"No space left on device: make room on the disk of the cache, {cache_folder()}"
 
 

@@ -15,10 +15,10 @@ from moesaic.reproductions.trimoe.fig3 import token_shares
 from moesaic.reproductions.trimoe.runs import Outcome, Run, Workload
 from moesaic.reproductions.trimoe.sources import loads_of, synthetic_choices
 from moesaic.reproductions.trimoe.systems import SYSTEMS, policies_of
-from moesaic.reproductions.trimoe.wanted import Wanted
+from moesaic.reproductions.trimoe.wanted import Claim
 
 
-def wanted_of(only: str, count: int = seeds.SEEDS) -> dict[str, Wanted]:
+def wanted_of(only: str, count: int = seeds.SEEDS) -> dict[str, Claim]:
     return {each.id: each for each in Reproduction(only, seeds=count)._wanted}
 
 

@@ -12,7 +12,7 @@ from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.gpu.experts import supports
 from moesaic.kernels.quantized import QuantizedKernel
 from moesaic.kernels.reference import ReferenceKernel, gated
-from moesaic.machines.support import Executor, refusal
+from moesaic.machines.support import ExecutorKind, refusal
 from moesaic.model_info.expert_shape import ClampedSwiglu, ExpertShape
 from moesaic.models.config import read_architecture
 from moesaic.models.synthetic_architecture import synthetic_architecture
@@ -45,9 +45,9 @@ def test_the_user_reads_which_kernel_computes_them_and_why(monkeypatch: pytest.M
     """On any processor, and where no native kernels were built."""
     monkeypatch.delenv(instruction_sets.VARIABLE, raising=False)
     monkeypatch.setattr(instruction_sets, "available", lambda: ("avx512", "reference"))
-    said = generating._kernel_in_words("auto", "bf16", "biases")
+    said = generating._kernel_text("auto", "bf16", "biases")
     assert said == "the PyTorch reference kernel (avx512 kernels know no experts with biases)"
-    assert generating._kernel_in_words("auto", "bf16", None) == "native avx512 kernels"
+    assert generating._kernel_text("auto", "bf16", None) == "native avx512 kernels"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_the_user_reads_which_kernel_computes_them_and_why(monkeypatch: pytest.M
 )
 def test_what_keeps_a_network_from_one_native_call(name: str, words: str | None) -> None:
     network = read_architecture(stock.saved(name).folder).network
-    assert refusal(Executor.CPU_STEP, network) == (words and f"cpu_step lacks {words}")
+    assert refusal(ExecutorKind.CPU_STEP, network) == (words and f"cpu_step lacks {words}")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_model_of_which_only_the_shape_is_known_is_no_easier(
     name: str, words: str | None
 ) -> None:
     network = synthetic_architecture(name, 2).network
-    assert refusal(Executor.CAPTURED, network) == (words and f"captured lacks {words}")
+    assert refusal(ExecutorKind.CAPTURED, network) == (words and f"captured lacks {words}")
 
 
 def test_biases_lie_behind_the_weights_whatever_their_precision() -> None:

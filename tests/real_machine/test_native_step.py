@@ -18,7 +18,7 @@ if available() != (REFERENCE,):
 
     from moesaic.machines.real.forward_pass import ForwardPass, Piece
     from moesaic.machines.real.native_step import Forced
-    from moesaic.machines.support import Executor, refusal
+    from moesaic.machines.support import ExecutorKind, refusal
     from moesaic.model_info.features import Feature, features_of
     from moesaic.model_info.network import GroupedAttentionSpec
     from moesaic.models.open_model import open_model
@@ -44,7 +44,7 @@ def test_every_family_as_layer_by_layer(family: str, isa: str) -> None:
     """With the same routing, since two experts may be equally good but for rounding; batches of
     sequences of different lengths, long enough for attention in several parts."""
     network = open_model(stock.saved(family).folder).architecture.network
-    if (why := refusal(Executor.CPU_STEP, network)) is not None:
+    if (why := refusal(ExecutorKind.CPU_STEP, network)) is not None:
         pytest.skip(f"runs layer by layer: {why}")
     expected, ours = both(family, slots=4, isa=isa)
     random, errors = torch.Generator().manual_seed(0), []
@@ -73,7 +73,7 @@ def test_layers_whose_attention_and_rotation_differ() -> None:
     other = replace(layer.attention, rope=rope, qk_norm=None, scale=0.3)
     layers = (network.layers[0], replace(layer, attention=other), network.layers[2])
     changed = replace(network, layers=layers)
-    assert refusal(Executor.CPU_STEP, changed) is None
+    assert refusal(ExecutorKind.CPU_STEP, changed) is None
     assert {Feature.SEVERAL_ROPES, Feature.SEVERAL_ATTENTIONS} < features_of(changed).keys()
     architecture = replace(model.architecture, network=changed)
     expected, ours = both_of(model._replace(architecture=architecture), slots=2)

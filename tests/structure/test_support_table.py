@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from moesaic.machines.support import TABLE, Executor, fastest, missing, refusal
+from moesaic.machines.support import TABLE, ExecutorKind, fastest, missing, refusal
 from moesaic.model_info.expert_shape import ClampedSwiglu, ExpertShape
 from moesaic.model_info.features import Feature, features_of
 from moesaic.model_info.linear_attention import LinearAttentionSizes
@@ -155,7 +155,7 @@ def test_layers_that_differ_are_named() -> None:
     network = replace(NETWORK, layers=(windowed, LAYER, windowed, LAYER))
     assert features_of(network)[Feature.WINDOW] == (0, 2)
     assert Feature.SEVERAL_ATTENTIONS not in features_of(network)
-    (lacking,) = missing(Executor.CAPTURED, network)
+    (lacking,) = missing(ExecutorKind.CAPTURED, network)
     assert str(lacking) == "a sliding window (layers 0, 2)"
     mixed = replace(NETWORK, layers=(LAYER, replace(LAYER, attention=LATENT)))
     assert features_of(mixed)[Feature.SEVERAL_ATTENTIONS] == (0, 1)
@@ -164,13 +164,13 @@ def test_layers_that_differ_are_named() -> None:
 def test_sizes_beyond_the_kernels_are_refused() -> None:
     many = replace(LAYER, feed_forward=replace(ROUTED, router=replace(RULE, top_k=33)))
     network = replace(NETWORK, layers=(many,))
-    assert refusal(Executor.CPU_STEP, network) == "cpu_step takes at most 32 experts per token"
+    assert refusal(ExecutorKind.CPU_STEP, network) == "cpu_step takes at most 32 experts per token"
     narrow = replace(NETWORK, layers=(replace(LAYER, attention=replace(GROUPED, head_dim=48)),))
-    assert refusal(Executor.CPU_STEP, narrow) is None
-    assert "power of two" in (refusal(Executor.CAPTURED, narrow) or "")
+    assert refusal(ExecutorKind.CPU_STEP, narrow) is None
+    assert "power of two" in (refusal(ExecutorKind.CAPTURED, narrow) or "")
     wide = replace(NETWORK, layers=(replace(LAYER, attention=replace(GROUPED, heads=64)),))
-    assert "16 query heads" in (refusal(Executor.CAPTURED, wide) or "")
-    assert refusal(Executor.LAYERWISE, narrow) is None
+    assert "16 query heads" in (refusal(ExecutorKind.CAPTURED, wide) or "")
+    assert refusal(ExecutorKind.LAYERWISE, narrow) is None
 
 
 # The known models that no executor but PyTorch decodes: one that is added here decodes many times
@@ -178,8 +178,8 @@ def test_sizes_beyond_the_kernels_are_refused() -> None:
 LAYERWISE = {"gpt-oss-20b", "gpt-oss-120b", "granite-3.0-1b-a400m", "qwen3-next-80b-a3b"}
 
 
-@pytest.mark.parametrize("executor", [Executor.CPU_STEP, Executor.CAPTURED])
-def test_who_decodes_the_known_models(executor: Executor) -> None:
+@pytest.mark.parametrize("executor", [ExecutorKind.CPU_STEP, ExecutorKind.CAPTURED])
+def test_who_decodes_the_known_models(executor: ExecutorKind) -> None:
     specs = [load_model(name) for name in known_models()]
     networks = {s.name: plain_architecture(s).network for s in specs if s.family in RUNNABLE}
     found = {name for name, each in networks.items() if fastest(executor, each)[0] is not executor}

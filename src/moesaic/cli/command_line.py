@@ -107,7 +107,7 @@ def run(imported: Callable[[], object]) -> None:
         error.show()
         sys.exit(REQUEST)
     except (MoesaicError, OSError, click.ClickException) as error:
-        click.echo(f"error: {_in_words(error)}", err=True)
+        click.echo(f"error: {_error_text(error)}", err=True)
         if isinstance(error, EngineFailed):
             click.echo(REPORT, err=True)
         sys.exit(exit_status(error))
@@ -145,7 +145,7 @@ def _orderly_end() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-def _in_words(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """One line, also for click's own errors."""
     if isinstance(error, OSError) and error.filename == standard_output.NAME:
         standard_output.discard_output()

@@ -78,7 +78,7 @@ def _import(by: Registering, name: str, run: Callable[[], object]) -> None:
     except (Exception, SystemExit) as error:
         for undo in by.undo:
             undo()
-        raise _in_words(name, error) from error
+        raise _bad_plugin(name, error) from error
 
 
 def _run_file(path: Path) -> ModuleType:
@@ -111,7 +111,7 @@ def _is_main(path: Path) -> bool:
     return any(file is not None and Path(file).resolve() == path.resolve() for file in files)
 
 
-def _in_words(name: str, error: BaseException) -> BadPlugin:
+def _bad_plugin(name: str, error: BaseException) -> BadPlugin:
     if isinstance(error, SyntaxError):
         other = (
             ""

@@ -29,7 +29,7 @@ from moesaic.hardware.host import usable_nodes
 from moesaic.hardware.machine_reader import load_machine
 from moesaic.kernels.base import ExpertWeights
 from moesaic.machines.accelerators import ACCELERATORS
-from moesaic.machines.cuda.faults import loading_in_words
+from moesaic.machines.cuda.faults import loading_explained
 from moesaic.machines.cuda.pinned import pinned
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.machine import Machine
@@ -75,7 +75,7 @@ def placed_for(decoder: Decoder, settings: EngineSettings, device: str = GPU_DEV
     """The network where a machine with these settings computes it."""
     if not settings.capabilities.own_memory:
         return decoder
-    with loading_in_words():
+    with loading_explained():
         return placed_decoder(decoder, device)
 
 
@@ -132,7 +132,7 @@ def on_store(
     """A runner on experts that are loaded already: several may share a store, one after another.
     `device` is PyTorch's name of the accelerator `cuda`; tests without a GPU name the CPU.
     `belief`: costs for the brain, instead of where the settings would have them from."""
-    with loading_in_words():
+    with loading_explained():
         return _on_store(
             decoder, store, settings, capacity, counts, timeline, scores, device, belief
         )

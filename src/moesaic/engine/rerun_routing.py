@@ -8,13 +8,13 @@ import numpy as np
 import torch
 
 from moesaic.models.reused_routing import ReusedRouting
-from moesaic.policies.fallback_prefetch import Wanted
+from moesaic.policies.fallback_prefetch import RankedExperts
 from moesaic.policies.gate.base import GateStep
 from moesaic.policies.gate.reuse import REUSE_ROUTING, ROUTE_AGAIN
 
 
 def reused_routing(
-    step: GateStep, known: Sequence[Wanted | None], reuses: Sequence[str]
+    step: GateStep, known: Sequence[RankedExperts | None], reuses: Sequence[str]
 ) -> ReusedRouting | None:
     """Per sequence: what the routers of all layers said of its last token, [layers, top-k], or
     None, and how much of it is reused. None: every token is routed."""

@@ -18,7 +18,7 @@ from moesaic.models.decoder import Decoder
 from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.reused_routing import ReusedRouting
 from moesaic.policies.brain import Brain
-from moesaic.policies.fallback_prefetch import FallbackPrefetch, Wanted
+from moesaic.policies.fallback_prefetch import FallbackPrefetch, RankedExperts
 from moesaic.policies.gate import FULL
 from moesaic.policies.gate.base import Gate
 from moesaic.policies.gate.full import Full
@@ -42,7 +42,7 @@ class Runner:
         self.gate = Full(decoder.architecture.spec.top_k) if gate is None else gate
         self.gate_name = gate_name
         # By slot, what the routers said of its last token when that was rejected, all layers.
-        self._evicted: dict[int, Wanted] = {}
+        self._evicted: dict[int, RankedExperts] = {}
         self._rank_for_reuse()
         self.fallback: FallbackPrefetch | None = None  # made when the gate first needs it
         # By slot, where its latest tokens were computed with fewer experts: pass and row.

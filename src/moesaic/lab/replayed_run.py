@@ -17,7 +17,7 @@ from moesaic.workloads.steps import StepRouting
 
 
 @dataclass(slots=True)
-class Measured:
+class MeasuredRun:
     """Steps of a real run: what each reported, and where its time went."""
 
     reports: list[StepReport] = field(default_factory=list)
@@ -51,10 +51,10 @@ def replay_steps(
     steps: Iterable[StepRouting],
     warmup: int = 0,
     advance: Callable[[int], None] = lambda steps: None,
-) -> Measured:
+) -> MeasuredRun:
     """A sequence that brings one token grows in the KV cache, which begins again when it is full; a
     prompt is read on an empty cache."""
-    measured, before = Measured(), 0
+    measured, before = MeasuredRun(), 0
     for number, routed in enumerate(steps):
         if number == warmup:
             before = runner.bytes_moved

@@ -14,13 +14,13 @@ from moesaic.model_info.features import Feature, features_of
 from moesaic.model_info.network import GroupedAttentionSpec, LatentAttentionSpec, NetworkSpec
 
 
-class Executor(Enum):
+class ExecutorKind(Enum):
     CAPTURED = "captured"
     CPU_STEP = "cpu_step"
     LAYERWISE = "layerwise"
 
 
-WHERE = {Executor.CPU_STEP: "on a CPU", Executor.CAPTURED: "on a GPU"}
+WHERE = {ExecutorKind.CPU_STEP: "on a CPU", ExecutorKind.CAPTURED: "on a GPU"}
 
 
 class Row(NamedTuple):
@@ -77,12 +77,12 @@ class Missing(NamedTuple):
     layers: tuple[int, ...]  # (): it is no layer's
 
     def __str__(self) -> str:
-        return self.feature.value + _layers_in_words(self.layers)
+        return self.feature.value + _layers_text(self.layers)
 
 
-def missing(executor: Executor, network: NetworkSpec) -> tuple[Missing, ...]:
+def missing(executor: ExecutorKind, network: NetworkSpec) -> tuple[Missing, ...]:
     """The features of a network that an executor has no kernel for, in the table's order."""
-    if executor is Executor.LAYERWISE:
+    if executor is ExecutorKind.LAYERWISE:
         return ()
     return tuple(
         Missing(feature, layers)
@@ -91,7 +91,7 @@ def missing(executor: Executor, network: NetworkSpec) -> tuple[Missing, ...]:
     )
 
 
-def refusal(executor: Executor, network: NetworkSpec) -> str | None:
+def refusal(executor: ExecutorKind, network: NetworkSpec) -> str | None:
     """Why an executor cannot compile a network: the features it lacks, or a size that is beyond
     its kernels; None: it can."""
     lacking = missing(executor, network)
@@ -101,11 +101,11 @@ def refusal(executor: Executor, network: NetworkSpec) -> str | None:
     return None if beyond is None else f"{executor.value} takes {beyond}"
 
 
-def fastest(preferred: Executor, network: NetworkSpec) -> tuple[Executor, str | None]:
+def fastest(preferred: ExecutorKind, network: NetworkSpec) -> tuple[ExecutorKind, str | None]:
     """The executor that decodes a network where `preferred` is what a machine has, and why it is
     not that one."""
     why = refusal(preferred, network)
-    return (preferred if why is None else Executor.LAYERWISE), why
+    return (preferred if why is None else ExecutorKind.LAYERWISE), why
 
 
 def _told(lacking: tuple[Missing, ...], network: NetworkSpec) -> list[Missing]:
@@ -114,7 +114,7 @@ def _told(lacking: tuple[Missing, ...], network: NetworkSpec) -> list[Missing]:
     return [each._replace(layers=()) if each.layers == everything else each for each in lacking]
 
 
-def _layers_in_words(layers: tuple[int, ...]) -> str:
+def _layers_text(layers: tuple[int, ...]) -> str:
     """For instance " (layers 0 to 3)", " (layers 0, 2, 4, ...)"; nothing of none."""
     if not layers:
         return ""
@@ -126,11 +126,11 @@ def _layers_in_words(layers: tuple[int, ...]) -> str:
     return f" (layers {listed})"
 
 
-def _beyond(executor: Executor, network: NetworkSpec) -> Iterator[str]:
+def _beyond(executor: ExecutorKind, network: NetworkSpec) -> Iterator[str]:
     """What an executor does take, of each size that is beyond it."""
     if any(block.router.top_k > _MOST_EXPERTS_USED for block in network.routed):
         yield f"at most {_MOST_EXPERTS_USED} experts per token"
-    if executor is Executor.CAPTURED:
+    if executor is ExecutorKind.CAPTURED:
         yield from _beyond_gpu(network)
 
 

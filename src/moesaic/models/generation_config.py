@@ -26,5 +26,5 @@ def sampling_defaults(folder: Path) -> dict[str, Any]:
     return found
 
 
-def in_words(defaults: dict[str, Any]) -> str:
+def defaults_text(defaults: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value:g}" for name, value in defaults.items())

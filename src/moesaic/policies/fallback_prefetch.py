@@ -28,7 +28,7 @@ from moesaic.policies.brain import Brain
 from moesaic.policies.gate.base import Gate
 
 
-class Wanted(NamedTuple):
+class RankedExperts(NamedTuple):
     """A layer's best experts, [tokens, top-k]."""
 
     ranked: NDArray[np.int64]
@@ -43,8 +43,8 @@ class FallbackPrefetch(RerunDecider):
         self.brain = self._brain = brain
         self._gate = gate
         # By layer: the pass that runs, and those before it, the latest first.
-        self._now: dict[int, Wanted] = {}
-        self._before: deque[dict[int, Wanted]] = deque(maxlen=max(gate.draft, 1))
+        self._now: dict[int, RankedExperts] = {}
+        self._before: deque[dict[int, RankedExperts]] = deque(maxlen=max(gate.draft, 1))
         self._num_layers = 0  # of a pass that was not given up
         self._rows: NDArray[np.int64] | None = None
         self.right = self.judged = 0
@@ -70,7 +70,7 @@ class FallbackPrefetch(RerunDecider):
             transfer_ns = self._brain.belief.transfer_ns
             self._distance = self._gate.prefetch_distance(self._brain.layer_ns, transfer_ns)
 
-    def _whole(self, wanted: dict[int, Wanted]) -> bool:
+    def _whole(self, wanted: dict[int, RankedExperts]) -> bool:
         return 0 < len(wanted) == self._num_layers
 
     def known(self) -> KnownWants | None:
@@ -88,7 +88,7 @@ class FallbackPrefetch(RerunDecider):
         return KnownWants(PassWants(ranked, scores), self._distance, bool(again.all()), trusted)
 
     def note_pass(self, wants: PassWants, right: int, judged: int) -> None:
-        self._now = dict(enumerate(map(Wanted, wants.ranked, wants.scores)))
+        self._now = dict(enumerate(map(RankedExperts, wants.ranked, wants.scores)))
         self.right, self.judged = right, judged
 
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan:
@@ -98,18 +98,18 @@ class FallbackPrefetch(RerunDecider):
             self._judge(routing, self._rows)
         return self._brain.decide(routing, view)
 
-    def wanted(self, routing: LayerRouting) -> Wanted:
+    def wanted(self, routing: LayerRouting) -> RankedExperts:
         """What a layer's router would have chosen with all of top-k."""
         ranks = slice(routing.experts.shape[1])
-        return Wanted(routing.ranked[:, ranks], routing.scores[:, ranks])
+        return RankedExperts(routing.ranked[:, ranks], routing.scores[:, ranks])
 
-    def latest(self, row: int) -> Wanted | None:
+    def latest(self, row: int) -> RankedExperts | None:
         """What all layers' routers ranked within top-k for one token of the pass that has just
         ended, [layers, top-k]; None: the pass was given up."""
         if len(self._now) < max(self._num_layers, 1):
             return None
         layers = [self._now[layer] for layer in range(len(self._now))]
-        return Wanted(
+        return RankedExperts(
             np.stack([each.ranked[row] for each in layers]),
             np.stack([each.scores[row] for each in layers]),
         )
@@ -160,15 +160,15 @@ class FallbackPrefetch(RerunDecider):
         known = trust if self._gate.draft else None
         return Forecast(layer, ranked, scores, self._routing.step, known)
 
-    def _known(self, layer: int, rows: NDArray[np.int64]) -> Wanted:
+    def _known(self, layer: int, rows: NDArray[np.int64]) -> RankedExperts:
         """What the tokens that run again wanted of a layer, in their order."""
         again = np.flatnonzero(rows >= 0)
         if self._ages is None:
             last = self._before[0][layer]
-            return Wanted(last.ranked[rows[again]], last.scores[rows[again]])
+            return RankedExperts(last.ranked[rows[again]], last.scores[rows[again]])
         sources = [self._before[self._ages[token] - 1][layer] for token in again]
         pairs = list(zip(sources, rows[again], strict=True))
-        return Wanted(
+        return RankedExperts(
             np.stack([source.ranked[row] for source, row in pairs]),
             np.stack([source.scores[row] for source, row in pairs]),
         )

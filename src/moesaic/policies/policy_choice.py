@@ -17,16 +17,16 @@ from moesaic.core.registry import Registry
 T = TypeVar("T")
 
 
-class Wanted(NamedTuple):
+class AskedPolicy(NamedTuple):
     """A policy asked for in Python, before its kind is known."""
 
     name: str
     parameters: Mapping[str, object]
 
 
-def policy(name: str, **parameters: object) -> Wanted:
+def policy(name: str, **parameters: object) -> AskedPolicy:
     """A policy with parameters as keywords, for `PolicySet.of` and whatever takes policies."""
-    return Wanted(name, parameters)
+    return AskedPolicy(name, parameters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +86,14 @@ def _restored(
     return PolicyChoice(name, values, text, plugin)
 
 
-Choosable = str | Wanted | PolicyChoice
+Choosable = str | AskedPolicy | PolicyChoice
 
 
 def choose(registry: Registry[Any], asked: Choosable) -> PolicyChoice:
     """What was asked for, however it was said."""
     if isinstance(asked, PolicyChoice):
         return PolicyChoice.of(registry, asked.name, asked.parameters)
-    if isinstance(asked, Wanted):
+    if isinstance(asked, AskedPolicy):
         name, parameters = _split(registry, asked.name)
         return PolicyChoice.of(registry, name, {**parameters, **asked.parameters})
     if not isinstance(asked, str):

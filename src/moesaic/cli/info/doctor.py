@@ -57,9 +57,9 @@ def doctor(as_json: bool) -> None:
         machine = {**asdict(host), "nvidia": asdict(driver)}
         print_json({"machine": machine, "used": used, "missing": items})
         return
-    _section("What this machine has", _host_in_words(host, driver))
+    _section("What this machine has", _host_texts(host, driver))
     click.echo()
-    _section("What will be used", _use_in_words(used, host, accelerator_in_words(driver, problem)))
+    _section("What will be used", _use_texts(used, host, accelerator_text(driver, problem)))
     click.echo("\nWhat is missing")
     for item in missing:
         click.echo(f"  {item.what}\n    -> {item.remedy}")
@@ -160,17 +160,17 @@ def _missing_huge_pages(host: Host) -> Iterator[MissingItem]:
         yield MissingItem("huge-pages", what, "start it from another shell, or change that program")
 
 
-def _host_in_words(host: Host, driver: NvidiaDriver) -> Iterator[tuple[str, str]]:
+def _host_texts(host: Host, driver: NvidiaDriver) -> Iterator[tuple[str, str]]:
     cores = "1 usable core" if host.cores == 1 else f"{host.cores} usable cores"
     yield "CPU", f"{host.cpu or 'of unknown make'}, {cores}"
     yield "instructions", " ".join(host.isa) or "nothing special known"
     yield "memory", f"{_gb(host.memory_bytes)}, available now {_gb(host.available_bytes)}"
     yield "huge pages", _HUGE_PAGES_MEAN.get(host.huge_pages or "", host.huge_pages or "unknown")
     yield "NUMA nodes", str(len(host.numa_nodes) or "unknown")
-    yield "GPUs", gpus_in_words(driver)
+    yield "GPUs", gpus_text(driver)
 
 
-def _use_in_words(used: dict[str, Any], host: Host, accelerator: str) -> Iterator[tuple[str, str]]:
+def _use_texts(used: dict[str, Any], host: Host, accelerator: str) -> Iterator[tuple[str, str]]:
     name = used["cpu_kernel"]
     kernel = kernel_description(name, host.isa) if name else "no kernel: PyTorch missing"
     yield "CPU experts", kernel
@@ -194,19 +194,19 @@ def _gb(size: int | None) -> str:
     return "an unknown amount" if size is None else f"{size / 1e9:.1f} GB"
 
 
-def gpus_in_words(driver: NvidiaDriver) -> str:
+def gpus_text(driver: NvidiaDriver) -> str:
     if not driver.gpus:
         return f"none found: {driver.problem}"
-    listed = ", ".join(_gpu_in_words(gpu) for gpu in driver.gpus)
+    listed = ", ".join(_gpu_text(gpu) for gpu in driver.gpus)
     return f"{listed}; driver for CUDA {driver.version or 'of unknown version'}"
 
 
-def accelerator_in_words(driver: NvidiaDriver, problem: str | None) -> str:
+def accelerator_text(driver: NvidiaDriver, problem: str | None) -> str:
     if problem is not None:
         return f"none ({problem}); an emulated one with --accelerator emulated"
     return f"{driver.gpus[0].name}, used unless --accelerator none is given"
 
 
-def _gpu_in_words(gpu: NvidiaGpu) -> str:
+def _gpu_text(gpu: NvidiaGpu) -> str:
     able = "with" if gpu.stream_memory_operations else "without"
     return f"{gpu.name}, {gpu.memory_bytes / 1e9:.1f} GB, {able} stream memory operations"

@@ -189,7 +189,7 @@ def _list(specs: list[MachineSpec], as_json: bool) -> None:
     )
 
 
-def _gpu_in_words(spec: MachineSpec) -> str:
+def _gpu_text(spec: MachineSpec) -> str:
     if has_gpu(spec):
         return f"GPU: {spec.gpu.name}."
     return "GPU: none, the CPU computes attention too (how fast: [gpu] of --toml)."
@@ -205,7 +205,7 @@ def _show(spec: MachineSpec, as_json: bool) -> None:
         if has_gpu(spec) or not key.startswith(_OF_GPU)
     ]
     print_table(f"{spec.name}: {spec.title}", ("number", "value", "unit", "source"), rows)
-    click.echo(f"{_gpu_in_words(spec)} CPU: {spec.cpu.name}.")
+    click.echo(f"{_gpu_text(spec)} CPU: {spec.cpu.name}.")
     for sentence in _further_parts(spec):
         click.echo(sentence)
     click.echo(spec.description)

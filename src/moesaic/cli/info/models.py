@@ -104,8 +104,8 @@ def _show(spec: ModelSpec, model: str, as_json: bool) -> None:
     rows: list[tuple[str, object]] = [
         ("architecture", spec.family),
         ("source", spec.source),
-        ("parameters", _in_words(spec.total_params)),
-        ("active per token", _in_words(derived["active_params"])),
+        ("parameters", _params_text(spec.total_params)),
+        ("active per token", _params_text(derived["active_params"])),
         ("layers", f"{spec.num_layers}, {spec.num_moe_layers} of them with routed experts"),
         ("routed experts", f"{spec.num_experts} per layer, {spec.top_k} per token"),
         ("router", _router(spec)),
@@ -125,7 +125,7 @@ def _show(spec: ModelSpec, model: str, as_json: bool) -> None:
         click.echo(f"weights, tokenizer and card: {default_model()}")
 
 
-def _in_words(params: int) -> str:
+def _params_text(params: int) -> str:
     return f"{params / 1e9:.2f} B" if params >= 1e8 else f"{params / 1e6:.1f} M"
 
 

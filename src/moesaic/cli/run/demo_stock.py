@@ -12,7 +12,7 @@ ROUNDS = 2
 
 def compare_with_stock() -> None:
     from moesaic.cli.study.bench_against import against_result, print_against, run_against
-    from moesaic.lab.against.ours import Measured
+    from moesaic.lab.against.ours import MeasuredModel
     from moesaic.lab.bench.bench_configs import plan_configs
     from moesaic.lab.bench.bench_model import from_folder
     from moesaic.lab.bench.cases import make_cases
@@ -22,6 +22,6 @@ def compare_with_stock() -> None:
     folder, cases = default_model(), make_cases(*CASES)
     found = from_folder(folder)
     (config,) = plan_configs(found.spec, [("moesaic", one_text_settings(ON_CPU))], cases)
-    measured = Measured(str(folder), None, None, OWN, cases)
+    measured = MeasuredModel(str(folder), None, None, OWN, cases)
     rows = run_against(("transformers",), found, config, measured, ROUNDS)
     print_against(against_result(rows, found, config, "moesaic demo"), rows)

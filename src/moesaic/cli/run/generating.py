@@ -68,7 +68,7 @@ def what_runs(prepared: Prepared) -> str:
     if plan.dense_dtype != plan.dtype:
         experts += f", other weights in {plan.dense_dtype}"
     cores = "1 thread" if threads == 1 else f"{threads} threads"
-    kernel = _kernel_in_words(
+    kernel = _kernel_text(
         settings.kernel, plan.expert_dtype, prepared.opened.architecture.expert_shape.unusual
     )
     how = f"{kernel}, {plan.dtype}{experts}, {cores}; decode: {decoded_by(prepared)}"
@@ -85,14 +85,14 @@ def what_runs(prepared: Prepared) -> str:
 
 def decoded_by(prepared: Prepared) -> str:
     """The executor of decode steps, and what keeps them from a faster one."""
-    from moesaic.machines.support import Executor, refusal
+    from moesaic.machines.support import ExecutorKind, refusal
 
     settings, plan = prepared.settings, prepared.plan
-    preferred = Executor.CPU_STEP
+    preferred = ExecutorKind.CPU_STEP
     if settings.capabilities.moves:
         if not settings.capabilities.own_memory:
             return f"layerwise (the {settings.accelerator} accelerator is driven from Python)"
-        preferred = Executor.CAPTURED
+        preferred = ExecutorKind.CAPTURED
     why = refusal(preferred, prepared.opened.architecture.network)
     if why is None and plan.dtype != "bf16":
         why = f"{preferred.value} computes in bf16, not {plan.dtype}"
@@ -115,7 +115,7 @@ def where_experts_are(prepared: Prepared) -> str | None:
     return f"experts: read from {experts.path} into memory of this process ({reason})"
 
 
-def _kernel_in_words(wanted: str, expert_dtype: str, unusual: str | None) -> str:
+def _kernel_text(wanted: str, expert_dtype: str, unusual: str | None) -> str:
     """`unusual`: what the native kernels do not compute (`ExpertShape.unusual`)."""
     name = choose(wanted)
     if not has_native(wanted, expert_dtype):

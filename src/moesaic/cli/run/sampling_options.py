@@ -84,7 +84,7 @@ def sampling_params(asked: Mapping[str, Any], as_json: bool, folder: Path) -> Sa
     given |= _shape(asked)
     if asked.get("completions") is not None:
         given["n"] = asked["completions"]
-    from moesaic.models.generation_config import in_words, sampling_defaults
+    from moesaic.models.generation_config import defaults_text, sampling_defaults
     from moesaic.models.tokenizer_files import GENERATION
 
     own = {name: v for name, v in sampling_defaults(folder).items() if name not in given}
@@ -94,7 +94,7 @@ def sampling_params(asked: Mapping[str, Any], as_json: bool, folder: Path) -> Sa
         raise BadTokenizer(folder / GENERATION, "sampling", str(error)) from None
     params = SamplingParams(**own, **given)
     if own:
-        click.echo(f"sampling: {in_words(own)}, as the model's {GENERATION} says", err=True)
+        click.echo(f"sampling: {defaults_text(own)}, as the model's {GENERATION} says", err=True)
     return params
 
 

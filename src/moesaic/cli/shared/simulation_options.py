@@ -13,7 +13,7 @@ from moesaic.cli.shared.option_order import repeated_options
 from moesaic.cli.shared.option_stack import one_of, stack
 from moesaic.cli.shared.policy_options import chosen_policies, policy_choices
 from moesaic.cli.shared.unused_options import check_phase_options
-from moesaic.cli.shared.what_if_options import in_words
+from moesaic.cli.shared.what_if_options import changes_text
 from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.workloads.bundled_traces import DEFAULT_MODEL
@@ -210,7 +210,7 @@ def with_changes(spec: MachineSpec, changes: Mapping[str, Any]) -> MachineSpec:
     from moesaic.hardware.what_if import changed
 
     other = changed(spec, changes)
-    return replace(other, name=f"{spec.name} with {in_words(changes)}")
+    return replace(other, name=f"{spec.name} with {changes_text(changes)}")
 
 
 def command_line(context: click.Context) -> str:

@@ -148,7 +148,7 @@ def print_names(spec: MachineSpec, sweeping: bool) -> None:
     print_table(f"What can be changed of {spec.name}", ("name", "now", "unit", "note"), rows)
 
 
-def in_words(changes: Mapping[str, Any] | Point) -> str:
+def changes_text(changes: Mapping[str, Any] | Point) -> str:
     pairs = changes.items() if isinstance(changes, Mapping) else changes
     return ", ".join(f"{name}={_shown(value)}" for name, value in pairs)
 

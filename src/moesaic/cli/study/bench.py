@@ -229,11 +229,11 @@ def _against(
     from moesaic.cli.shared.model_folder import model_folder
     from moesaic.cli.shared.output import print_json
     from moesaic.cli.study.bench_against import against_result, print_against, run_against
-    from moesaic.lab.against.ours import Measured
+    from moesaic.lab.against.ours import MeasuredModel
 
     synthetic = asked["synthetic"]
     folder = None if synthetic is not None else str(model_folder(model))
-    measured = Measured(folder, synthetic, asked["layers"], trace, cases)
+    measured = MeasuredModel(folder, synthetic, asked["layers"], trace, cases)
     rows = run_against(asked["against"], *what, measured, asked["repetitions"])
     result = against_result(rows, *what, command)
     if as_json:

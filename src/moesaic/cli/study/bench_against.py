@@ -19,7 +19,7 @@ from moesaic.core.folders import temporary_folder
 from moesaic.model_info.packed.header import is_packed
 
 if TYPE_CHECKING:
-    from moesaic.lab.against.ours import Measured
+    from moesaic.lab.against.ours import MeasuredModel
     from moesaic.lab.against.rounds import AgainstRow, Contender, Spread
     from moesaic.lab.bench.bench_model import BenchModel
     from moesaic.lab.bench.bench_row import BenchConfig
@@ -53,7 +53,7 @@ def run_against(
     asked: Sequence[str],
     found: BenchModel,
     config: BenchConfig,
-    measured: Measured,
+    measured: MeasuredModel,
     rounds: int,
 ) -> list[AgainstRow]:
     """Ours and the others, in turns; prints what takes part."""
@@ -86,7 +86,7 @@ class _Others:
     """Makes the other programs' turns; all builds of llama.cpp read one file."""
 
     def __init__(
-        self, found: BenchModel, config: BenchConfig, measured: Measured, stack: ExitStack
+        self, found: BenchModel, config: BenchConfig, measured: MeasuredModel, stack: ExitStack
     ) -> None:
         self._found, self._config, self._measured = found, config, measured
         self._stack, self._threads = stack, _threads(config)
@@ -133,7 +133,7 @@ def _threads(config: BenchConfig) -> int:
     return config.settings.threads or usable_cores()
 
 
-def stock_source(measured: Measured, spec: ModelSpec, stack: ExitStack) -> str:
+def stock_source(measured: MeasuredModel, spec: ModelSpec, stack: ExitStack) -> str:
     """A checkpoint's folder or a config.json, which is written where only a shape is known."""
     if measured.folder is not None:
         if not Path(measured.folder).is_dir():

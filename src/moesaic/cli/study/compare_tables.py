@@ -8,7 +8,7 @@ from typing import Any
 
 from moesaic.cli.shared.output import print_table
 from moesaic.cli.shared.table_formats import as_markdown
-from moesaic.cli.shared.what_if_options import in_words
+from moesaic.cli.shared.what_if_options import changes_text
 from moesaic.cli.study.comparison import ComparisonCell, speedups
 
 # Narrow: ms and MB are per step, floor says how many times the physical floor.
@@ -48,7 +48,7 @@ def print_comparison(cells: Sequence[ComparisonCell], baseline: str) -> None:
     reasons: dict[str, list[str]] = {}
     for cell in cells:
         if cell.skipped is not None:
-            at = f" with {in_words(cell.swept)}" if cell.swept else ""
+            at = f" with {changes_text(cell.swept)}" if cell.swept else ""
             where = f"{cell.label} at {cell.cache_ratio:.0%} on {cell.machine}{at}"
             reasons.setdefault(cell.skipped, []).append(where)
     if reasons:

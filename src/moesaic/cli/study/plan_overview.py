@@ -82,7 +82,7 @@ def print_overview(described: dict[str, Any], model: str | None, asked: dict[str
     context = rows[0]["smallest_machine"]["context"]
     title = f"The smallest machine, for one sequence of {context} tokens"
     print_table(title, _SMALLEST, [_smallest_cells(row) for row in rows])
-    click.echo(_in_words(min(rows, key=lambda row: row["smallest_machine"]["main_bytes"])))
+    click.echo(_row_text(min(rows, key=lambda row: row["smallest_machine"]["main_bytes"])))
     print_notes(described)
     click.echo(f"One row in detail: {_of_one_row(rows[-1]['expert_dtype'], model, asked)}")
 
@@ -158,7 +158,7 @@ def _smallest_cells(row: dict[str, Any]) -> tuple[object, ...]:
     return (row["expert_dtype"], *(f"{least[size] / GB:.1f}" for size in sizes))
 
 
-def _in_words(row: dict[str, Any]) -> str:
+def _row_text(row: dict[str, Any]) -> str:
     least = row["smallest_machine"]
     return (
         f"The smallest: {row['expert_dtype']} on a machine with {least['main_bytes'] / GB:.1f} GB "

@@ -16,7 +16,7 @@ from moesaic.cli.shared.pictures import (
     save,
     title_above,
 )
-from moesaic.cli.shared.what_if_options import in_words
+from moesaic.cli.shared.what_if_options import changes_text
 from moesaic.cli.study.compare_picture import short_label, style
 from moesaic.cli.study.compare_tables import workload_words
 from moesaic.cli.study.comparison import ComparisonCell
@@ -67,7 +67,7 @@ def panels(cells: Sequence[ComparisonCell]) -> list[Panel]:
     for cell in cells:
         words = [cell.machine] if machines else []
         words += [f"{100 * cell.cache_ratio:.3g} % of experts in GPU memory"] if ratios else []
-        words += [in_words((pair,)) for pair in cell.swept[1:]]
+        words += [changes_text((pair,)) for pair in cell.swept[1:]]
         found.setdefault(", ".join(words), []).append(cell)
     if len(found) > MAX_PANELS:
         raise ImpossibleSetting(
@@ -145,7 +145,7 @@ def _left_out(cells: Sequence[ComparisonCell]) -> list[str]:
     for cell in cells:
         if cell.skipped is not None:
             name, value = cell.swept[0]
-            at = in_words(((name, value),))
+            at = changes_text(((name, value),))
             if at not in gaps.setdefault(cell.label, []):
                 gaps[cell.label].append(at)
     return [f"{label} left out at {', '.join(at)}" for label, at in gaps.items()]

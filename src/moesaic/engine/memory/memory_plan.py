@@ -12,12 +12,12 @@ from typing import NamedTuple
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.fitting import decide
-from moesaic.engine.memory.plan_parts import MemoryPlan, Part
+from moesaic.engine.memory.plan_parts import MemoryPart, MemoryPlan
 from moesaic.engine.memory.refusal import refusal
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.policy_checks import check_gate
 
-__all__ = ["MemoryPlan", "Part", "PlannedModel", "plan_memory", "plan_or_without_gpu"]
+__all__ = ["MemoryPart", "MemoryPlan", "PlannedModel", "plan_memory", "plan_or_without_gpu"]
 
 
 class PlannedModel(NamedTuple):

@@ -17,7 +17,7 @@ SPARE = 0.05  # of main memory: for Python, torch and other processes
 CONTEXT = 10**9  # bytes of a GPU's memory: CUDA's context, libraries, and what allocation wastes
 
 
-class Part(NamedTuple):
+class MemoryPart(NamedTuple):
     name: str
     detail: str
     bytes: int
@@ -33,7 +33,7 @@ class MemoryPlan:
     dtype: str  # of everything but the routed experts
     expert_dtype: str
     dense_dtype: str  # stored precision of the matrices among the rest
-    parts: tuple[Part, ...]
+    parts: tuple[MemoryPart, ...]
     capacity: Capacity
     cache_ratio: float  # share of all routed experts that have a slot
     available_bytes: int
@@ -78,12 +78,14 @@ def make_plan(
 ) -> MemoryPlan:
     spec, able = sizes.spec, settings.capabilities
     # What belongs to attention and router.
-    network = partial(Part, main=not able.own_memory, accelerator=able.moves)
+    network = partial(MemoryPart, main=not able.own_memory, accelerator=able.moves)
     sequences = "1 sequence" if sizes.sequences == 1 else f"{sizes.sequences} sequences"
     tokens = _kept(sizes, length) + (", prefix cache included" if settings.prefix_cache else "")
     step = f"a step of at most {sizes.step_tokens} tokens"
     parts = [
-        Part("routed experts", f"{spec.num_expert_blocks} in {sizes.expert_dtype}", sizes.store),
+        MemoryPart(
+            "routed experts", f"{spec.num_expert_blocks} in {sizes.expert_dtype}", sizes.store
+        ),
         network("dense weights", str(sizes.packed or sizes.dtype), sizes.dense),
         network("KV cache", f"{sequences} of {tokens}", sizes.kv_cache(length)),
     ]
@@ -95,7 +97,7 @@ def make_plan(
             network("workspace", step, sizes.device_workspace(length)),
             network("graphs", "captured steps of all sizes", sizes.graphs(length)),
             network("CUDA context", "with libraries and what allocation wastes", CONTEXT),
-            Part(
+            MemoryPart(
                 "host workspace",
                 "the CPU's experts, copies, sampling",
                 sizes.host_workspace(length),
@@ -109,7 +111,9 @@ def make_plan(
         parts.append(network("slots", detail, (slots + staging) * sizes.block))
     if slots and needs_gate_bank:
         parts.append(network("gate bank", "forecasts of later layers", sizes.gate_bank))
-    parts.append(Part("left free", f"{SPARE:.0%}, for everything else", round(SPARE * available)))
+    parts.append(
+        MemoryPart("left free", f"{SPARE:.0%}, for everything else", round(SPARE * available))
+    )
     return MemoryPlan(
         model=spec.name,
         dtype=sizes.dtype,

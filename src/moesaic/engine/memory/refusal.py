@@ -14,7 +14,7 @@ from moesaic.core.errors import MoesaicError
 from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.fitting import MIN_LENGTH, decide, largest, sized_by_memory
-from moesaic.engine.memory.plan_parts import SPARE, MemoryPlan, Part
+from moesaic.engine.memory.plan_parts import SPARE, MemoryPart, MemoryPlan
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.policy_checks import needing_slots
 from moesaic.policies.policy_set import with_options
@@ -106,7 +106,7 @@ def _is_full(plan: MemoryPlan, settings: EngineSettings) -> bool:
     return limit is not None and (allowed is None or limit < round(allowed * GB))
 
 
-def _listed(parts: Iterable[Part]) -> str:
+def _listed(parts: Iterable[MemoryPart]) -> str:
     return ", ".join(f"{part.name} {in_gb(part.bytes)} ({part.detail})" for part in parts)
 
 

@@ -35,7 +35,7 @@ class Constraint:
         of the vocabulary fits. The matcher finds that out when it is asked for the next ones, and
         allows an end then."""
         self._allowed()
-        return _in_words(self._matcher.get_error()) if self._matcher.is_error() else None
+        return _error_text(self._matcher.get_error()) if self._matcher.is_error() else None
 
     @property
     def complete(self) -> bool:
@@ -120,7 +120,7 @@ def _unreadable(what: str) -> ImpossibleSetting:
     )
 
 
-def _in_words(error: str) -> str:
+def _error_text(error: str) -> str:
     """A matcher's error without the state it was in."""
     why = " ".join(re.split("<state>|<backtrace>", error)[0].split())
     if why.startswith("NoExtension"):

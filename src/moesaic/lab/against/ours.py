@@ -18,7 +18,7 @@ _REPETITIONS = 1  # a round is a repetition
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredModel:
     """What is measured: a checkpoint's folder, or random weights in a shape."""
 
     folder: str | None
@@ -30,7 +30,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Ours:
-    model: Measured
+    model: MeasuredModel
     config: BenchConfig
     kernel: str
 
@@ -45,7 +45,7 @@ class Ours:
         return in_own_process("moesaic", our_tests, self.model, self.config, self.kernel)
 
 
-def our_tests(model: Measured, config: BenchConfig, kernel: str) -> Rates:
+def our_tests(model: MeasuredModel, config: BenchConfig, kernel: str) -> Rates:
     if model.folder is not None:
         found = from_folder(model.folder)
     else:

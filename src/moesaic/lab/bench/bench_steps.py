@@ -17,7 +17,7 @@ from moesaic.engine.gate_stats import GateCounter
 from moesaic.engine.runner import Runner
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, WARMUP_STEPS
-from moesaic.lab.replayed_run import Measured
+from moesaic.lab.replayed_run import MeasuredRun
 from moesaic.machines.real.forward_pass import GREEDY, ForwardPass, Piece
 from moesaic.workloads.source import TraceSource
 from moesaic.workloads.steps import decode_steps, prefill_steps
@@ -34,7 +34,7 @@ Layers = list[LayerRouting]  # of one step
 class CaseRuns:
     """The measured repetitions of one test."""
 
-    measured: Measured = field(default_factory=Measured)
+    measured: MeasuredRun = field(default_factory=MeasuredRun)
     steps: list[Step] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)  # of each repetition
     gate: GateCounter = field(default_factory=GateCounter)

@@ -132,7 +132,7 @@ def _become_program(
     except MemoryError:
         said = b"out of memory"
     except BaseException as error:
-        said = _in_words(error)
+        said = _error_text(error)
     os.write(writing, said)
     os._exit(0)
 
@@ -238,7 +238,7 @@ def _verdict(said: bytes, status: int | None) -> tuple[bool, str]:
     return said == b"passed", "" if said == b"passed" else said.decode(errors="replace")
 
 
-def _in_words(error: BaseException) -> bytes:
+def _error_text(error: BaseException) -> bytes:
     try:
         words = f"{type(error).__name__}: {error}".rstrip(": ")
     except BaseException:  # the error is the program's own

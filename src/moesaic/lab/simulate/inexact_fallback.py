@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from moesaic.core.routing import UNUSED, LayerRouting
 from moesaic.policies.brain import Brain
-from moesaic.policies.fallback_prefetch import FallbackPrefetch, Wanted
+from moesaic.policies.fallback_prefetch import FallbackPrefetch, RankedExperts
 from moesaic.policies.gate.base import Gate
 
 
@@ -23,15 +23,15 @@ class InexactFallback(FallbackPrefetch):
         self._right_share, self._random = accuracy, np.random.default_rng(seed)
         self._experts = brain.cache.values.shape[1]
 
-    def wanted(self, routing: LayerRouting) -> Wanted:
+    def wanted(self, routing: LayerRouting) -> RankedExperts:
         ranked, scores = super().wanted(routing)
         if self._right_share == 1.0:
-            return Wanted(ranked, scores)
+            return RankedExperts(ranked, scores)
         wrong = self._random.random(ranked.shape) >= self._right_share
         changed = ranked.copy()
         for token, rank in zip(*wrong.nonzero(), strict=True):
             changed[token, rank] = self._other(changed[token], ranked[token])
-        return Wanted(changed, scores)
+        return RankedExperts(changed, scores)
 
     def _other(self, *taken: NDArray[np.int64]) -> int:
         """An expert that is neither used nor wanted already."""

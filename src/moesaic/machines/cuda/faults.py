@@ -17,7 +17,7 @@ OutOfMemory = torch.OutOfMemoryError
 
 
 @contextmanager
-def loading_in_words() -> Iterator[None]:
+def loading_explained() -> Iterator[None]:
     """What was planned was free a moment before."""
     try:
         yield

@@ -7,13 +7,13 @@ import torch
 from moesaic.hardware.nvidia import nvidia_driver
 from moesaic.kernels.base import ExpertKernel
 from moesaic.kernels.native import NativeKernel
-from moesaic.machines.support import Executor, refusal
+from moesaic.machines.support import ExecutorKind, refusal
 from moesaic.models.decoder import Decoder
 
 
 def why_layerwise(decoder: Decoder, kernel: ExpertKernel) -> str | None:
     """What keeps decode steps from being captured; None: nothing."""
-    lacking = refusal(Executor.CAPTURED, decoder.architecture.network)
+    lacking = refusal(ExecutorKind.CAPTURED, decoder.architecture.network)
     if lacking is not None:
         return lacking
     if decoder.dtype is not torch.bfloat16:

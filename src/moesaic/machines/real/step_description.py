@@ -12,7 +12,7 @@ from moesaic.kernels.native import NativeKernel
 from moesaic.kernels.native_format import ACTIVATIONS, DTYPES
 from moesaic.kernels.native_linear import DenseRunner, PackedNetwork, PackedWeight
 from moesaic.machines.real.expert_store import ExpertStore
-from moesaic.machines.support import Executor, refusal
+from moesaic.machines.support import ExecutorKind, refusal
 from moesaic.model_info.network import (
     DenseSpec,
     GroupedAttentionSpec,
@@ -32,7 +32,7 @@ _QK_NORM = {"head": 1, "projection": 2}
 
 def why_layerwise(decoder: Decoder, store: ExpertStore) -> str | None:
     """What keeps this network from being run by the native step; None: nothing."""
-    lacking = refusal(Executor.CPU_STEP, decoder.architecture.network)
+    lacking = refusal(ExecutorKind.CPU_STEP, decoder.architecture.network)
     if lacking is not None:
         return lacking
     dtype = decoder.dtype

@@ -29,7 +29,7 @@ class LayerTimes(NamedTuple):
     ended: int
 
 
-class Part(NamedTuple):
+class ArrayPlace(NamedTuple):
     """One array of a result."""
 
     offset: int
@@ -57,8 +57,8 @@ class ResultLayout:
         self.preference = self._add((*rows, spec.num_experts), torch.float32)
         self.times = self._add((spec.num_moe_layers, 3), torch.int64)
 
-    def _add(self, shape: tuple[int, ...], dtype: torch.dtype) -> Part:
-        part = Part(self.bytes, shape, dtype)
+    def _add(self, shape: tuple[int, ...], dtype: torch.dtype) -> ArrayPlace:
+        part = ArrayPlace(self.bytes, shape, dtype)
         self.bytes += -(-part.bytes // _ALIGNMENT) * _ALIGNMENT
         return part
 
@@ -81,7 +81,7 @@ class StepResult:
         call.scores = at + layout.scores.offset
         call.selection_scores = at + layout.preference.offset
 
-    def _tensor(self, part: Part) -> torch.Tensor:
+    def _tensor(self, part: ArrayPlace) -> torch.Tensor:
         memory = self._memory[part.offset : part.offset + part.bytes]
         return memory.view(part.dtype).view(part.shape)
 

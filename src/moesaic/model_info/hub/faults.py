@@ -25,7 +25,7 @@ def reported(hub_id: HubId) -> Iterator[None]:
     except ImportError:
         raise MissingExtra("fetching a model by its id", "engine") from None
     except Exception as error:
-        said = _in_words(hub_id, error)
+        said = _fault_text(hub_id, error)
         if said is None:
             raise
         raise CannotFetch(said) from None
@@ -50,7 +50,7 @@ def endpoint() -> str:
     return str(constants.ENDPOINT)
 
 
-def _in_words(hub_id: HubId, error: Exception) -> str | None:
+def _fault_text(hub_id: HubId, error: Exception) -> str | None:
     """None: an error of another kind."""
     from huggingface_hub import errors
 

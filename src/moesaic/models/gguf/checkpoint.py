@@ -19,7 +19,7 @@ from moesaic.model_info.gguf.files import read_gguf
 from moesaic.model_info.gguf.header import TensorInfo, is_expert
 from moesaic.models.architecture import Architecture
 from moesaic.models.gguf.dequantize import FLOATS, dequantize, has_nan_scale
-from moesaic.models.gguf.interleaved import FAMILIES, Piece, joined, pieces
+from moesaic.models.gguf.interleaved import FAMILIES, StackPart, joined, pieces
 from moesaic.models.gguf.names import Location, locate
 from moesaic.models.read_bytes import read_bytes
 
@@ -106,7 +106,7 @@ class GgufCheckpoint:
             raise BadCheckpoint(info.path, location.name, what)
         return dequantize(raw, info.type).view(tuple(shape))
 
-    def _interleaved(self, name: str, shape: Sequence[int]) -> list[Piece] | None:
+    def _interleaved(self, name: str, shape: Sequence[int]) -> list[StackPart] | None:
         return pieces(name, shape) if self._spec.family in FAMILIES else None
 
     def _interleaved_heads(self, name: str) -> int | None:

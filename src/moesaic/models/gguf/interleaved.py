@@ -13,12 +13,12 @@ FAMILIES = ("gpt_oss",)
 _STACK = re.compile(r"model\.layers\.(\d+)\.mlp\.experts\.(gate_up_proj|down_proj)(_bias)?")
 
 
-class Piece(NamedTuple):
+class StackPart(NamedTuple):
     name: str  # in the GGUF file
     shape: tuple[int, ...]
 
 
-def pieces(name: str, shape: Sequence[int]) -> list[Piece] | None:
+def pieces(name: str, shape: Sequence[int]) -> list[StackPart] | None:
     """The stacks that a published one consists of: gate and up, or down. None: it is no stack."""
     stack = _STACK.fullmatch(name)
     if stack is None:
@@ -30,7 +30,7 @@ def pieces(name: str, shape: Sequence[int]) -> list[Piece] | None:
     found = (experts, *reversed(sizes))
     end = "_exps.bias" if stack[3] else "_exps.weight"
     names = ("gate", "up") if both else ("down",)
-    return [Piece(f"{prefix}{each}{end}", found) for each in names]
+    return [StackPart(f"{prefix}{each}{end}", found) for each in names]
 
 
 def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:

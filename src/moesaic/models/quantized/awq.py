@@ -11,8 +11,8 @@ import torch
 from moesaic.model_info.quantization.kinds import Awq
 from moesaic.models.quantized.layout import (
     FLOATS,
-    Part,
     Parts,
+    StoredTensor,
     groups,
     multiple,
     only_matrices,
@@ -32,15 +32,17 @@ class AwqLayout:
     def marker(self, name: str) -> str:
         return f"{stem(name)}.qweight"
 
-    def parts(self, name: str, shape: Sequence[int], stored: Container[str]) -> dict[str, Part]:
+    def parts(
+        self, name: str, shape: Sequence[int], stored: Container[str]
+    ) -> dict[str, StoredTensor]:
         only_matrices(shape)
         rows, columns = shape
         multiple("outputs", rows, _PER_WORD)
         count, base = groups(columns, self._form.group), stem(name)
         return {
-            "words": Part(f"{base}.qweight", (columns, rows // _PER_WORD), ("I32",)),
-            "zeros": Part(f"{base}.qzeros", (count, rows // _PER_WORD), ("I32",)),
-            "scales": Part(f"{base}.scales", (count, rows), FLOATS),
+            "words": StoredTensor(f"{base}.qweight", (columns, rows // _PER_WORD), ("I32",)),
+            "zeros": StoredTensor(f"{base}.qzeros", (count, rows // _PER_WORD), ("I32",)),
+            "scales": StoredTensor(f"{base}.scales", (count, rows), FLOATS),
         }
 
     def dequantize(self, parts: Parts, shape: Sequence[int]) -> torch.Tensor:

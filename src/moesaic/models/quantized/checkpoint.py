@@ -20,7 +20,7 @@ from moesaic.model_info.quantization.kinds import (
 from moesaic.models.checkpoint import Checkpoint
 from moesaic.models.quantized.awq import AwqLayout
 from moesaic.models.quantized.gptq import GptqLayout
-from moesaic.models.quantized.layout import Layout, Part, Unfit
+from moesaic.models.quantized.layout import Layout, StoredTensor, Unfit
 from moesaic.models.quantized.mxfp4 import Mxfp4Layout
 from moesaic.models.quantized.packed import PackedLayout
 from moesaic.models.quantized.scaled import ScaledLayout
@@ -83,7 +83,7 @@ class QuantizedCheckpoint:
     def _is_quantized(self, name: str) -> bool:
         return self._layout.marker(name) in self._stored
 
-    def _parts(self, name: str, shape: Sequence[int]) -> dict[str, Part]:
+    def _parts(self, name: str, shape: Sequence[int]) -> dict[str, StoredTensor]:
         try:
             return self._layout.parts(name, shape, self._stored)
         except Unfit as error:

@@ -12,8 +12,8 @@ import torch
 from moesaic.model_info.quantization.kinds import Gptq
 from moesaic.models.quantized.layout import (
     FLOATS,
-    Part,
     Parts,
+    StoredTensor,
     checked_index,
     groups,
     multiple,
@@ -33,7 +33,9 @@ class GptqLayout:
     def marker(self, name: str) -> str:
         return f"{stem(name)}.qweight"
 
-    def parts(self, name: str, shape: Sequence[int], stored: Container[str]) -> dict[str, Part]:
+    def parts(
+        self, name: str, shape: Sequence[int], stored: Container[str]
+    ) -> dict[str, StoredTensor]:
         only_matrices(shape)
         rows, columns = shape
         per_word = _WORD // self._form.bits
@@ -41,12 +43,14 @@ class GptqLayout:
         multiple("outputs", rows, per_word)
         count, base = groups(columns, self._form.group), stem(name)
         found = {
-            "words": Part(f"{base}.qweight", (columns // per_word, rows), ("I32",)),
-            "zeros": Part(f"{base}.qzeros", (count, rows // per_word), ("I32",)),
-            "scales": Part(f"{base}.scales", (count, rows), FLOATS),
+            "words": StoredTensor(f"{base}.qweight", (columns // per_word, rows), ("I32",)),
+            "zeros": StoredTensor(f"{base}.qzeros", (count, rows // per_word), ("I32",)),
+            "scales": StoredTensor(f"{base}.scales", (count, rows), FLOATS),
         }
         index = f"{base}.g_idx"
-        return found | ({"index": Part(index, (columns,), ("I32",))} if index in stored else {})
+        return found | (
+            {"index": StoredTensor(index, (columns,), ("I32",))} if index in stored else {}
+        )
 
     def dequantize(self, parts: Parts, shape: Sequence[int]) -> torch.Tensor:
         bits, scales = self._form.bits, parts["scales"].T

@@ -20,7 +20,7 @@ class Unfit(Exception):
     """A matrix cannot be stored like this; the message lacks its name and file."""
 
 
-class Part(NamedTuple):
+class StoredTensor(NamedTuple):
     """A tensor that a matrix is stored as."""
 
     name: str
@@ -34,7 +34,9 @@ class Layout(Protocol):
     def marker(self, name: str) -> str:
         """The tensor whose presence means that this matrix is stored in this form."""
 
-    def parts(self, name: str, shape: Sequence[int], stored: Container[str]) -> dict[str, Part]:
+    def parts(
+        self, name: str, shape: Sequence[int], stored: Container[str]
+    ) -> dict[str, StoredTensor]:
         """The tensors of a matrix [out, in], or of a stack of them, by role."""
 
     def dequantize(self, parts: Parts, shape: Sequence[int]) -> torch.Tensor:

@@ -10,7 +10,7 @@ from collections.abc import Container, Sequence
 import torch
 
 from moesaic.model_info.quantization.kinds import Mxfp4
-from moesaic.models.quantized.layout import Part, Parts, Unfit, multiple
+from moesaic.models.quantized.layout import Parts, StoredTensor, Unfit, multiple
 
 _WEIGHTS, _BYTES = 32, 16  # of a block
 _BIAS = 127
@@ -26,15 +26,17 @@ class Mxfp4Layout:
     def marker(self, name: str) -> str:
         return f"{name}_blocks"
 
-    def parts(self, name: str, shape: Sequence[int], stored: Container[str]) -> dict[str, Part]:
+    def parts(
+        self, name: str, shape: Sequence[int], stored: Container[str]
+    ) -> dict[str, StoredTensor]:
         if len(shape) != 3:
             raise Unfit(f"expected a stack of matrices where {list(shape)} is expected")
         experts, inputs, outputs = shape
         multiple("inputs", inputs, _WEIGHTS)
         blocks = (experts, outputs, inputs // _WEIGHTS)
         return {
-            "blocks": Part(self.marker(name), (*blocks, _BYTES), ("U8",)),
-            "scales": Part(f"{name}_scales", blocks, ("U8",)),
+            "blocks": StoredTensor(self.marker(name), (*blocks, _BYTES), ("U8",)),
+            "scales": StoredTensor(f"{name}_scales", blocks, ("U8",)),
         }
 
     def dequantize(self, parts: Parts, shape: Sequence[int]) -> torch.Tensor:

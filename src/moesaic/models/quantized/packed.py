@@ -13,8 +13,8 @@ import torch
 from moesaic.model_info.quantization.kinds import PackedIntegers
 from moesaic.models.quantized.layout import (
     FLOATS,
-    Part,
     Parts,
+    StoredTensor,
     Unfit,
     checked_index,
     groups,
@@ -34,19 +34,25 @@ class PackedLayout:
     def marker(self, name: str) -> str:
         return f"{name}_packed"
 
-    def parts(self, name: str, shape: Sequence[int], stored: Container[str]) -> dict[str, Part]:
+    def parts(
+        self, name: str, shape: Sequence[int], stored: Container[str]
+    ) -> dict[str, StoredTensor]:
         only_matrices(shape)
         rows, columns = shape
         count = groups(columns, self._form.group)
         found = {
-            "words": Part(self.marker(name), (rows, self._words(columns)), ("I32",)),
-            "scales": Part(f"{name}_scale", (rows, count), FLOATS),
-            "shape": Part(f"{name}_shape", (2,), ("I64", "I32")),
+            "words": StoredTensor(self.marker(name), (rows, self._words(columns)), ("I32",)),
+            "scales": StoredTensor(f"{name}_scale", (rows, count), FLOATS),
+            "shape": StoredTensor(f"{name}_shape", (2,), ("I64", "I32")),
         }
         if not self._form.symmetric:
-            found["zeros"] = Part(f"{name}_zero_point", (self._words(rows), count), ("I32",))
+            found["zeros"] = StoredTensor(
+                f"{name}_zero_point", (self._words(rows), count), ("I32",)
+            )
         index = f"{name}_g_idx"
-        return found | ({"index": Part(index, (columns,), ("I32",))} if index in stored else {})
+        return found | (
+            {"index": StoredTensor(index, (columns,), ("I32",))} if index in stored else {}
+        )
 
     def dequantize(self, parts: Parts, shape: Sequence[int]) -> torch.Tensor:
         rows, columns = shape

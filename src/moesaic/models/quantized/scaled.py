@@ -9,7 +9,7 @@ from collections.abc import Container, Sequence
 import torch
 
 from moesaic.model_info.quantization.kinds import Scaled
-from moesaic.models.quantized.layout import FLOATS, Part, Parts, only_matrices
+from moesaic.models.quantized.layout import FLOATS, Parts, StoredTensor, only_matrices
 from moesaic.models.quantized.packing import scaled
 
 _OF_ACTIVATIONS = (".input_scale", ".activation_scale", ".input_zero_point")
@@ -23,12 +23,14 @@ class ScaledLayout:
     def marker(self, name: str) -> str:
         return f"{name}{self._form.suffix}"
 
-    def parts(self, name: str, shape: Sequence[int], stored: Container[str]) -> dict[str, Part]:
+    def parts(
+        self, name: str, shape: Sequence[int], stored: Container[str]
+    ) -> dict[str, StoredTensor]:
         only_matrices(shape, stacks=True)
         sizes = tuple(shape)
         return {
-            "numbers": Part(name, sizes, (self._form.element,)),
-            "scales": Part(self.marker(name), self._scale_shape(sizes), FLOATS),
+            "numbers": StoredTensor(name, sizes, (self._form.element,)),
+            "scales": StoredTensor(self.marker(name), self._scale_shape(sizes), FLOATS),
         }
 
     def dequantize(self, parts: Parts, shape: Sequence[int]) -> torch.Tensor:

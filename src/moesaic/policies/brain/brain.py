@@ -25,7 +25,7 @@ from moesaic.policies.brain.decide import schedule as apply_schedule
 from moesaic.policies.brain.forecasts import fill_forecast
 from moesaic.policies.brain.plan_words import read_moves, read_plan
 from moesaic.policies.brain.python_policies import assign_in_python, propose_in_python
-from moesaic.policies.brain.sources import from_where_they_lie
+from moesaic.policies.brain.sources import with_sources
 from moesaic.policies.brain.stages import (
     BEGIN_LOOK_AHEAD,
     DECIDE,
@@ -213,7 +213,7 @@ class Brain:
         if self._assigned is not None:
             queues, parts = {**plan.queues, **self._assigned.others}, self._assigned.parts
             plan, self._assigned = plan._replace(queues=queues, parts=parts), None
-        plan = plan._replace(transfers=from_where_they_lie(plan.transfers, view))
+        plan = plan._replace(transfers=with_sources(plan.transfers, view))
         if self.layout.adapts:
             self.layout.observe(routing.layer, routing.loads(self._shape.experts))
         # The body may start while the look-ahead goes on; that must not change what it sees.
@@ -318,7 +318,7 @@ class Brain:
             count = self._in_stages(routing, forecasts, body_forecasts)
         assert self._view is not None
         background = read_moves(self._background_words.tolist(), count) if count else ()
-        background = from_where_they_lie(background, self._view)
+        background = with_sources(background, self._view)
         if self.layout.adapts:
             background += self.layout.propose(routing.layer, self._view, self._belief)
         if background and view is not None:

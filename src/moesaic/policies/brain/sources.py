@@ -8,7 +8,7 @@ from moesaic.core.offloading import IN_DRAM, IN_VRAM
 from moesaic.core.view import View
 
 
-def from_where_they_lie(moves: tuple[Move, ...], view: View) -> tuple[Move, ...]:
+def with_sources(moves: tuple[Move, ...], view: View) -> tuple[Move, ...]:
     """The same moves, each from a placement that holds the expert."""
     placements = len(view.topology.placements)
     if not moves or placements <= IN_DRAM + 1:

@@ -14,8 +14,8 @@ from moesaic.reproductions.hybrimoe.runs import Run, again
 from moesaic.reproductions.hybrimoe.wanted import (
     IMPLIED,
     MACHINE,
+    Claim,
     Outcomes,
-    Wanted,
     conditions,
 )
 from moesaic.reproductions.row import Row
@@ -27,7 +27,7 @@ TOKENS = 128
 LENGTH = 128
 
 
-def wanted() -> Iterator[Wanted]:
+def wanted() -> Iterator[Claim]:
     for lane, factor, system, machine in product(LANES, FACTORS, SYSTEMS, (MACHINE, IMPLIED)):
         exact = _run(machine, system)
         wrong = _run(machine, system, ((lane, factor),))
@@ -41,7 +41,7 @@ def _run(machine: str, system: str, error: tuple[tuple[str, float], ...] = ()) -
     )  # fmt: skip
 
 
-def _kept(name: str, wrong: Run, exact: Run) -> Wanted:
+def _kept(name: str, wrong: Run, exact: Run) -> Claim:
     """The speed with a wrong belief over the speed with an exact one."""
     ((lane, factor),) = wrong.belief_error
     believed = f"{factor:g} times as slow" if factor > 1 else f"{1 / factor:.3g} times as fast"
@@ -55,4 +55,4 @@ def _kept(name: str, wrong: Run, exact: Run) -> Wanted:
         claim = f"decode speed kept by {wrong.system} with the {lane} believed {believed}"
         return Row(name, claim, None, kept, "x", text, again(name, ()))
 
-    return Wanted(name, (wrong, exact, base), row)
+    return Claim(name, (wrong, exact, base), row)

@@ -35,7 +35,7 @@ from moesaic.reproductions.hybrimoe.wanted import (
     CPU_SPEED,
     IMPLIED,
     MACHINE,
-    Wanted,
+    Claim,
     average,
     latency,
     speedup,
@@ -52,7 +52,7 @@ PROFILED_STEPS = 4 * WINDOW
 
 Item = TypeVar("Item")
 Done = TypeVar("Done")
-Named = TypeVar("Named", Wanted, hit_rates.HitRate)
+Named = TypeVar("Named", Claim, hit_rates.HitRate)
 
 
 class Reproduction:
@@ -121,7 +121,7 @@ class Traces:
         return str(Path(self._folder) / REAL_TRACES[model])
 
 
-def _wanted(traces: Traces) -> Iterator[Wanted]:
+def _wanted(traces: Traces) -> Iterator[Claim]:
     for phase in ("prefill", "decode"):
         yield from _averages(traces, phase)
     yield from _ablation()
@@ -139,7 +139,7 @@ def _grid(
     ]
 
 
-def _averages(traces: Traces, phase: str) -> Iterator[Wanted]:
+def _averages(traces: Traces, phase: str) -> Iterator[Claim]:
     for machine in (MACHINE, IMPLIED):
         ours, theirs = (
             _settled(traces, machine, system) if phase == "decode"
@@ -154,7 +154,7 @@ def _averages(traces: Traces, phase: str) -> Iterator[Wanted]:
             yield from _by_profile(traces, machine)
 
 
-def _by_profile(traces: Traces, machine: str) -> Iterator[Wanted]:
+def _by_profile(traces: Traces, machine: str) -> Iterator[Claim]:
     """What a longer profile gives both: a static placement is as good as its profile."""
     for profile, system in product(PROFILES, ("hybrimoe", "moesaic")):
         ours, theirs = (
@@ -176,7 +176,7 @@ def _settled(traces: Traces, machine: str, system: str) -> list[Run]:
 
 def _average(
     name: str, phase: str, machine: str, model: str | None, pairs: list[tuple[Run, Run]]
-) -> Wanted:
+) -> Claim:
     claim = f"average {phase} speedup over kTransformers" + (f", {MODELS[model]}" if model else "")
     lengths = f"{SETTLED_STEPS} tokens behind 128" if phase == "decode" else "4 lengths"
     setting = f"{lengths}, 3 cache ratios, machine {machine} ({CPU_SPEED[machine]})"
@@ -196,7 +196,7 @@ def _technique(phase: str, technique: str) -> tuple[tuple[str, str, str], bool]:
     }[technique]
 
 
-def _ablation() -> Iterator[Wanted]:
+def _ablation() -> Iterator[Claim]:
     for machine, phase in product((MACHINE, IMPLIED), ABLATION_S):
         setting = (ABLATION_MODEL, machine, phase, ABLATION_RATIO, ABLATION_LENGTH)
         tokens = SETTLED_STEPS if phase == "decode" else DECODE_STEPS
@@ -213,7 +213,7 @@ def _ablation() -> Iterator[Wanted]:
                 yield speedup(f"{name}/speedup", f"{phase} speedup, {technique}", gain, run, base)
 
 
-def _figure(traces: Traces, phase: str) -> Iterator[Wanted]:
+def _figure(traces: Traces, phase: str) -> Iterator[Claim]:
     for system in SYSTEMS:
         for run in _grid(traces, phase, MACHINE, system):
             ratio = f"{100 * run.cache_ratio:g}%"

@@ -20,34 +20,34 @@ CPU_SPEED = {
 Outcomes = Mapping[Run, Outcome]
 
 
-class Wanted(NamedTuple):
+class Claim(NamedTuple):
     id: str
     runs: tuple[Run, ...]
     row: Callable[[Outcomes], Row]
 
 
-def latency(name: str, claim: str, paper_s: float | None, run: Run) -> Wanted:
+def latency(name: str, claim: str, paper_s: float | None, run: Run) -> Claim:
     def row(outcomes: Outcomes) -> Row:
         outcome = outcomes[run]
         text = conditions(run, outcome) + spread(outcome.windows_s, "s")
         return Row(name, claim, paper_s, outcome.latency_s, "s", text, run.command())
 
-    return Wanted(name, (run,), row)
+    return Claim(name, (run,), row)
 
 
-def speedup(name: str, claim: str, paper: float, run: Run, base: Run) -> Wanted:
+def speedup(name: str, claim: str, paper: float, run: Run, base: Run) -> Claim:
     def row(outcomes: Outcomes) -> Row:
         gain = outcomes[base].latency_s / outcomes[run].latency_s
         gains = window_gains(outcomes, run, base)
         text = conditions(run, outcomes[run]) + spread(gains, "x")
         return Row(name, claim, paper, gain, "x", text, again(name, [run.trace]))
 
-    return Wanted(name, (run, base), row)
+    return Claim(name, (run, base), row)
 
 
 def average(
     name: str, claim: str, paper: float | None, setting: str, pairs: list[tuple[Run, Run]]
-) -> Wanted:
+) -> Claim:
     """The mean speedup of the first of each pair over the second."""
 
     def row(outcomes: Outcomes) -> Row:
@@ -60,7 +60,7 @@ def average(
             again(name, [run.trace for pair in pairs for run in pair]),
         )  # fmt: skip
 
-    return Wanted(name, tuple(run for pair in pairs for run in pair), row)
+    return Claim(name, tuple(run for pair in pairs for run in pair), row)
 
 
 def window_gains(outcomes: Outcomes, run: Run, base: Run) -> list[float]:

@@ -32,7 +32,7 @@ class Found:
     speeds: dict[str, dict[str, Speed]] = field(default_factory=dict)
 
 
-class Wanted(NamedTuple):
+class Claim(NamedTuple):
     """The mean over pairs of runs of how many times faster the first is than the second."""
 
     id: str
@@ -118,7 +118,7 @@ def _each(runs: Sequence[Run], jobs: int, advance: Callable[[int], None]) -> Ite
             advance(1)
 
 
-def _wanted() -> Iterator[Wanted]:
+def _wanted() -> Iterator[Claim]:
     for stated in (*paper.TABLE_2, *paper.TABLE_3, *paper.TABLE_4):
         if not stated.fallback_ratio:
             run = Run(stated.model, f"little:k={stated.k}")
@@ -143,11 +143,11 @@ def _bound(run: Run) -> Run:
     return replace(run, gate=f"{run.gate}{separator}{REUSE}", prefetch_accuracy=None)
 
 
-def _over_full(name: str, claim: str, stated: float | None, run: Run) -> Wanted:
-    return Wanted(name, f"{claim}: speedup over all experts", stated, ((run, run.full()),))
+def _over_full(name: str, claim: str, stated: float | None, run: Run) -> Claim:
+    return Claim(name, f"{claim}: speedup over all experts", stated, ((run, run.full()),))
 
 
-def _figure_5() -> Iterator[Wanted]:
+def _figure_5() -> Iterator[Claim]:
     ours = [Run(model, "big-little", ratio) for model, ratio in paper.GSM8K_RATIO.items()]
     joined = [replace(run, prefetch="pre-gated") for run in ours]
     for name, claim, stated, prefetch in (
@@ -156,11 +156,11 @@ def _figure_5() -> Iterator[Wanted]:
     ):
         others = [replace(run.full(), prefetch=prefetch) for run in ours]
         pairs = tuple(zip(ours, others, strict=True))
-        yield Wanted(name, f"{claim}, two models", stated, pairs)
+        yield Claim(name, f"{claim}, two models", stated, pairs)
         bound = tuple((_bound(run), other) for run, other in pairs)
-        yield Wanted(f"{name}/{REUSE}", f"{claim}, {REUSE}, two models", stated, bound)
+        yield Claim(f"{name}/{REUSE}", f"{claim}, {REUSE}, two models", stated, bound)
     pairs = tuple((run, run.full()) for run in joined)
     claim = "MoBiLE with pre-gated little passes over all experts, two models"
-    yield Wanted("fig5/combined", claim, paper.WITH_PRE_GATING, pairs)
+    yield Claim("fig5/combined", claim, paper.WITH_PRE_GATING, pairs)
     bound = tuple((_bound(run), full) for run, full in pairs)
-    yield Wanted(f"fig5/combined/{REUSE}", f"{claim}, {REUSE}", paper.WITH_PRE_GATING, bound)
+    yield Claim(f"fig5/combined/{REUSE}", f"{claim}, {REUSE}", paper.WITH_PRE_GATING, bound)

@@ -19,7 +19,7 @@ from moesaic.reproductions.trimoe import paper
 from moesaic.reproductions.trimoe.replayed import costs_of
 from moesaic.reproductions.trimoe.runs import CACHE_RATIO, Run, Workload, routed
 from moesaic.reproductions.trimoe.sources import Ints, loads_of
-from moesaic.reproductions.trimoe.wanted import Done, Wanted, plain
+from moesaic.reproductions.trimoe.wanted import Claim, Done, plain
 
 LAYERS, STEPS = 2, 6
 EVERY = 1 << 30
@@ -104,13 +104,13 @@ def _scheduled(costs: TriCosts, layout: Places, loads: Ints) -> dict[str, float]
     }
 
 
-def wanted() -> Iterator[Wanted]:
+def wanted() -> Iterator[Claim]:
     for model in paper.MODELS:
         for wrong in (0.0, WRONG):
             yield from _of(Layouts(Workload(model, 512), "own-share", wrong))
 
 
-def _of(item: Layouts) -> Iterator[Wanted]:
+def _of(item: Layouts) -> Iterator[Claim]:
     state = "wrong" if item.wrong else "right"
     for layout, words in LAYOUTS.items():
         for schedule in SCHEDULES:

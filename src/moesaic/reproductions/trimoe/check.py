@@ -15,7 +15,7 @@ from itertools import product
 from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
 from moesaic.reproductions.trimoe.runs import MAKESPAN, PLANS, Run, Workload
-from moesaic.reproductions.trimoe.wanted import Done, Wanted, again, outcome
+from moesaic.reproductions.trimoe.wanted import Claim, Done, again, outcome
 
 BATCHES = (*sorted(paper.SMALL_BATCHES), *paper.BATCHES)
 WORKS = (
@@ -27,12 +27,12 @@ RULES = ("own-share", "none")
 WAYS = {"model": MAKESPAN, "plan": PLANS}
 
 
-def wanted() -> Iterator[Wanted]:
+def wanted() -> Iterator[Claim]:
     for work, rule, system, way in product(WORKS, RULES, SYSTEMS, WAYS):
         yield _row(Run(work, system, rule), way)
 
 
-def _row(run: Run, way: str) -> Wanted:
+def _row(run: Run, way: str) -> Claim:
     other = replace(run, body=WAYS[way])
     name = f"check/{run.work.data}/{run.work.batch}/{run.system}/{way}@{run.rule}"
 
@@ -42,4 +42,4 @@ def _row(run: Run, way: str) -> Wanted:
         text = f"{ours:.3f} and {theirs:.3f} ms; {run.words}, and the same by the {WAYS[way]}"
         return Row(name, claim, None, ours / theirs, "x", text, again(name))
 
-    return Wanted(name, (other, run), row)
+    return Claim(name, (other, run), row)

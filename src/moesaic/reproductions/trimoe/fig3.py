@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from moesaic.reproductions.trimoe import paper
 from moesaic.reproductions.trimoe.runs import CACHE_RATIO, Workload, routed
 from moesaic.reproductions.trimoe.sources import FIG_3, REAL_SKEW, loads_of
-from moesaic.reproductions.trimoe.wanted import Done, Wanted, plain
+from moesaic.reproductions.trimoe.wanted import Claim, Done, plain
 
 CLASSES = ("hot", "warm", "cold")
 DEFINITION = "cold: the least used 70% of a layer's experts in a step; hot: the most used 1 in 12"
@@ -50,7 +50,7 @@ def token_shares(loads: NDArray[np.integer]) -> dict[str, float]:
     return {**{k: float(v) for k, v in found.items()}, "warm": float(1 - sum(found.values()))}
 
 
-def wanted() -> Iterator[Wanted]:
+def wanted() -> Iterator[Claim]:
     works = [Workload(*each) for each in product(paper.MODELS, paper.BATCHES, FIG_3)]
     stated = {"cold": paper.COLD_TOKENS, "warm": paper.WARM_TOKENS, "hot": None}
     items = tuple(Shares(work) for work in works)
@@ -69,7 +69,7 @@ def wanted() -> Iterator[Wanted]:
         yield from shares_of(work, f"fig3/{work.model}/{work.data}/{work.batch}")
 
 
-def shares_of(work: Workload, prefix: str, traces: str | None = None) -> Iterator[Wanted]:
+def shares_of(work: Workload, prefix: str, traces: str | None = None) -> Iterator[Claim]:
     item = Shares(work)
     for name in CLASSES:
 

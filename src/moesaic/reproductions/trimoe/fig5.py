@@ -17,7 +17,7 @@ from moesaic.policies.tri.layout import spread
 from moesaic.reproductions.trimoe import paper
 from moesaic.reproductions.trimoe.fig3 import DEFINITION
 from moesaic.reproductions.trimoe.runs import CACHE_RATIO, Workload, routed
-from moesaic.reproductions.trimoe.wanted import Done, Wanted, plain
+from moesaic.reproductions.trimoe.wanted import Claim, Done, plain
 
 TOKENS = tuple(1 << power for power in range(11))
 PATHS = {
@@ -92,7 +92,7 @@ def busiest(times: np.ndarray, units: int) -> float:
     return float(np.bincount(where, weights=times, minlength=units).max())
 
 
-def wanted() -> Iterator[Wanted]:
+def wanted() -> Iterator[Claim]:
     line = Roofline()
     machine = load_machine(paper.MACHINE)
     peak = machine.gpu.matmul_tflops["bf16"]

@@ -11,7 +11,7 @@ from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
 from moesaic.reproductions.trimoe.runs import Run, Workload
 from moesaic.reproductions.trimoe.sources import FIG_3, REAL_SKEW
-from moesaic.reproductions.trimoe.wanted import Cell, Done, Wanted, again, outcome, over_best
+from moesaic.reproductions.trimoe.wanted import Cell, Claim, Done, again, outcome, over_best
 
 SYSTEMS = (*paper.BASELINES, paper.OURS, paper.BEYOND)
 
@@ -24,7 +24,7 @@ def cells(
     return [Cell.of(Run(work, system, rule)) for work in works]
 
 
-def wanted() -> Iterator[Wanted]:
+def wanted() -> Iterator[Claim]:
     for rule in paper.RULES:
         for which in ("least", "largest"):
             yield _extreme(which, rule)
@@ -42,7 +42,7 @@ def wanted() -> Iterator[Wanted]:
         yield over_best(f"fig6/real-skew/{model}@own-share", claim, None, real)
 
 
-def _extreme(which: str, rule: str) -> Wanted:
+def _extreme(which: str, rule: str) -> Claim:
     """The least or the largest of the three models' averages."""
     name, stated = f"fig6/{which}@{rule}", paper.DECODE_SPEEDUP[which == "largest"]
     by_model = {model: cells(model, rule) for model in paper.MODELS}
@@ -55,10 +55,10 @@ def _extreme(which: str, rule: str) -> Wanted:
         return Row(name, claim, stated, means[model], "x", text, again(name))
 
     items = tuple(run for found in by_model.values() for cell in found for run in cell.items)
-    return Wanted(name, items, row)
+    return Claim(name, items, row)
 
 
-def _bars(work: Workload, rule: str) -> Iterator[Wanted]:
+def _bars(work: Workload, rule: str) -> Iterator[Claim]:
     base = Run(work, "klotski", rule)
     for system in SYSTEMS[1:]:
         run = replace(base, system=system)
@@ -66,7 +66,7 @@ def _bars(work: Workload, rule: str) -> Iterator[Wanted]:
         yield over_klotski(name, run, base)
 
 
-def over_klotski(name: str, run: Run, base: Run) -> Wanted:
+def over_klotski(name: str, run: Run, base: Run) -> Claim:
     def row(done: Done) -> Row:
         ours, theirs = outcome(done, run).layer_ms, outcome(done, base).layer_ms
         work = run.work
@@ -74,4 +74,4 @@ def over_klotski(name: str, run: Run, base: Run) -> Wanted:
         text = f"MoE layer in decode: {ours:.3f} ms, Klotski {theirs:.3f}; {run.words}"
         return Row(name, claim, None, theirs / ours, "x", text, again(name))
 
-    return Wanted(name, (run, base), row)
+    return Claim(name, (run, base), row)

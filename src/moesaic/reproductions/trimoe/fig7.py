@@ -18,7 +18,7 @@ from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
 from moesaic.reproductions.trimoe.runs import Outcome, Run, Workload
 from moesaic.reproductions.trimoe.sources import FIG_3
-from moesaic.reproductions.trimoe.wanted import Cell, Done, Wanted, again, outcome
+from moesaic.reproductions.trimoe.wanted import Cell, Claim, Done, again, outcome
 
 PROMPT = 512
 OUTPUTS = (32, 128, 512)
@@ -69,7 +69,7 @@ def gain(done: Done, cell: Cell, tokens: int) -> float:
     return min(times[run] for run in cell.baselines) / times[cell.run]
 
 
-def wanted() -> Iterator[Wanted]:
+def wanted() -> Iterator[Claim]:
     for rule, (model, title) in product(paper.RULES, paper.MODELS.items()):
         every = [
             Cell.of(Run(Workload(model, batch, data), paper.OURS, rule))
@@ -79,7 +79,7 @@ def wanted() -> Iterator[Wanted]:
             yield _row(model, title, rule, every, tokens)
 
 
-def _row(model: str, title: str, rule: str, cells: list[Cell], tokens: int | None) -> Wanted:
+def _row(model: str, title: str, rule: str, cells: list[Cell], tokens: int | None) -> Claim:
     length = "average" if tokens is None else str(tokens)
     name = f"fig7/{model}/{length}@{rule}"
     stated = paper.END_TO_END[model] if tokens is None else None
@@ -100,4 +100,4 @@ def _row(model: str, title: str, rule: str, cells: list[Cell], tokens: int | Non
 
     runs = [run for cell in cells for run in cell.items]
     wholes = [Whole(model, batch) for batch in paper.BATCHES]
-    return Wanted(name, (*runs, *wholes), row)
+    return Claim(name, (*runs, *wholes), row)

@@ -12,14 +12,14 @@ from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
 from moesaic.reproductions.trimoe.runs import MAKESPAN, SIMULATOR, Run, Workload
 from moesaic.reproductions.trimoe.systems import GREEDY
-from moesaic.reproductions.trimoe.wanted import Done, Wanted, again, outcome
+from moesaic.reproductions.trimoe.wanted import Claim, Done, again, outcome
 
 BATCH = 512
 STAGES = {"gpu-ndp": "monde", "+cpu": "+cpu", "+refinement": "+refinement", "+relayout": "trimoe"}
 DATA = ("chat", "code", "steady", "together", "slow-drift")
 
 
-def wanted() -> Iterator[Wanted]:
+def wanted() -> Iterator[Claim]:
     for rule, data in product(paper.RULES, DATA):
         for before, after in pairwise(STAGES):
             ours, theirs = STAGES[after], STAGES[before]
@@ -29,7 +29,7 @@ def wanted() -> Iterator[Wanted]:
         yield _gain(name, "+cpu", "+cpu", GREEDY, "chat", rule, MAKESPAN)
 
 
-def _gain(name: str, stage: str, ours: str, theirs: str, data: str, rule: str, body: str) -> Wanted:
+def _gain(name: str, stage: str, ours: str, theirs: str, data: str, rule: str, body: str) -> Claim:
     works = [Workload(model, BATCH, data) for model in paper.MODELS]
     pairs = [(Run(w, ours, rule, body), Run(w, theirs, rule, body)) for w in works]
 
@@ -40,4 +40,4 @@ def _gain(name: str, stage: str, ours: str, theirs: str, data: str, rule: str, b
         stated = paper.ABLATION[stage]
         return Row(name, claim, stated, fmean(gains), "x", text, again(name))
 
-    return Wanted(name, tuple(run for pair in pairs for run in pair), row)
+    return Claim(name, tuple(run for pair in pairs for run in pair), row)

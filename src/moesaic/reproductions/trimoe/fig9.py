@@ -11,14 +11,14 @@ from moesaic.hardware.machine_reader import load_machine
 from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
 from moesaic.reproductions.trimoe.runs import Run, Workload
-from moesaic.reproductions.trimoe.wanted import Done, Wanted, again, outcome
+from moesaic.reproductions.trimoe.wanted import Claim, Done, again, outcome
 
 WORK = Workload(paper.QWEN, 512)
 SYSTEMS = (paper.OURS, paper.BEYOND)
 Changes = tuple[tuple[str, float | str], ...]
 
 
-def wanted() -> Iterator[Wanted]:
+def wanted() -> Iterator[Claim]:
     amx = load_machine(paper.MACHINE).cpu.matmul_tflops["bf16"]
     for rule in paper.RULES:
         for system in SYSTEMS:
@@ -38,7 +38,7 @@ def units(count: int) -> Changes:
     return (*more, ("ndp.count", count))
 
 
-def _row(name: str, words: str, base: Run, changes: Changes) -> Wanted:
+def _row(name: str, words: str, base: Run, changes: Changes) -> Claim:
     run = replace(base, changes=changes)
     name = f"fig9/{name}/{base.system}@{base.rule}"
 
@@ -48,4 +48,4 @@ def _row(name: str, words: str, base: Run, changes: Changes) -> Wanted:
         text = f"{ours:.3f} ms; {run.words}"
         return Row(name, claim, None, ours / whole, "x", text, again(name))
 
-    return Wanted(name, (run, base), row)
+    return Claim(name, (run, base), row)

@@ -12,7 +12,7 @@ from moesaic.machines.sim.kv_cache import READ_OVER_PCIE
 from moesaic.reproductions.trimoe import memory, paper
 from moesaic.reproductions.trimoe.readings import MONDE, ROUTINGS, rivals
 from moesaic.reproductions.trimoe.runs import Workload
-from moesaic.reproductions.trimoe.wanted import Cell, Wanted, over_best
+from moesaic.reproductions.trimoe.wanted import Cell, Claim, over_best
 
 WAYS = (READ_OVER_PCIE, memory.FITS)
 RULES = ("own-share", "none")
@@ -25,7 +25,7 @@ def cells(way: str, model: str, routing: str, layout: str, rule: str) -> list[Ce
     return [Cell.of(replace(run, rule=rule), rivals(layout)) for run in runs if run is not None]
 
 
-def wanted() -> Iterator[Wanted]:
+def wanted() -> Iterator[Claim]:
     for way, routing, layout, rule in product(WAYS, ROUTINGS, MONDE, RULES):
         for model, title in paper.MODELS.items():
             found = cells(way, model, routing, layout, rule)

@@ -21,7 +21,7 @@ from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
 from moesaic.reproductions.trimoe.runs import Run, Workload
 from moesaic.reproductions.trimoe.simulated import whole_settings
-from moesaic.reproductions.trimoe.wanted import Cell, Done, Wanted, again, outcome
+from moesaic.reproductions.trimoe.wanted import Cell, Claim, Done, again, outcome
 
 ROOMY, FITS = "roomy", "fits"
 WAYS = {
@@ -54,7 +54,7 @@ def run_of(way: str, work: Workload) -> Run | None:
     return replace(base, kv_cache=IN_GPU_MEMORY, gpu_memory_gb=None, cache_ratio=ratio)
 
 
-def wanted() -> Iterator[Wanted]:
+def wanted() -> Iterator[Claim]:
     for way, model in product(WAYS, paper.MODELS):
         by_batch = {str(batch): [run_of(way, Workload(model, batch))] for batch in paper.BATCHES}
         every = [run for runs in by_batch.values() for run in runs]
@@ -65,7 +65,7 @@ def wanted() -> Iterator[Wanted]:
                 yield _row(f"memory-layer/{model}/{batch}/{way}", way, cells, True)
 
 
-def _row(name: str, way: str, cells: list[Cell], whole: bool) -> Wanted:
+def _row(name: str, way: str, cells: list[Cell], whole: bool) -> Claim:
     def row(done: Done) -> Row:
         gains = [_speedup(done, cell, whole) for cell in cells]
         first = outcome(done, cells[0].run)
@@ -76,7 +76,7 @@ def _row(name: str, way: str, cells: list[Cell], whole: bool) -> Wanted:
         text += cells[0].run.words
         return Row(name, claim, None, fmean(gains), "x", text, again(name))
 
-    return Wanted(name, tuple(run for cell in cells for run in cell.items), row)
+    return Claim(name, tuple(run for cell in cells for run in cell.items), row)
 
 
 def _speedup(done: Done, cell: Cell, whole: bool) -> float:

@@ -9,7 +9,7 @@ from itertools import product
 from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
 from moesaic.reproductions.trimoe.runs import Run, Workload
-from moesaic.reproductions.trimoe.wanted import Done, Wanted, again, outcome
+from moesaic.reproductions.trimoe.wanted import Claim, Done, again, outcome
 
 DATA = ("chat", "code", "steady", "together", "slow-drift", "three-classes")
 BATCH = 512
@@ -22,12 +22,12 @@ RULES = {  # system -> what it is over TriMoE without relayout and rebalancing
 }
 
 
-def wanted() -> Iterator[Wanted]:
+def wanted() -> Iterator[Claim]:
     for data, rule, system in product(DATA, paper.RULES, RULES):
         yield _row(Run(Workload(paper.QWEN, BATCH, data), system, rule))
 
 
-def _row(run: Run) -> Wanted:
+def _row(run: Run) -> Claim:
     base = Run(run.work, STILL, run.rule)
     name = f"migration/{run.work.data}/{run.system}@{run.rule}"
 
@@ -37,4 +37,4 @@ def _row(run: Run) -> Wanted:
         text = f"MoE layer in decode: {ours:.3f} ms, without {theirs:.3f}; {run.words}"
         return Row(name, claim, None, theirs / ours, "x", text, again(name))
 
-    return Wanted(name, (run, base), row)
+    return Claim(name, (run, base), row)

@@ -17,7 +17,7 @@ from statistics import fmean
 from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper, sensitivity
 from moesaic.reproductions.trimoe.runs import Run, Workload
-from moesaic.reproductions.trimoe.wanted import Cell, Done, Wanted, again, over_best
+from moesaic.reproductions.trimoe.wanted import Cell, Claim, Done, again, over_best
 
 ROUTINGS = {"skew": ("chat", "code"), "classes": ("three-classes", "three-classes-code")}
 MONDE = {"cut": "monde", "localized": paper.LOCALIZED}
@@ -43,7 +43,7 @@ def cells(model: str, routing: str, layout: str, rule: str, system: str) -> list
     return [Cell.of(Run(work, system, rule), rivals(layout)) for work in works]
 
 
-def wanted() -> Iterator[Wanted]:
+def wanted() -> Iterator[Claim]:
     for routing, layout, system in product(ROUTINGS, MONDE, (paper.OURS, paper.BEYOND)):
         for rule in paper.RULES:
             prefix = f"readings/{routing}/{layout}/{system}"
@@ -57,7 +57,7 @@ def wanted() -> Iterator[Wanted]:
     yield from _sensitivity()
 
 
-def _extreme(prefix: str, which: str, reading: tuple[str, str, str, str]) -> Wanted:
+def _extreme(prefix: str, which: str, reading: tuple[str, str, str, str]) -> Claim:
     """The least or the largest of the three models' averages."""
     routing, layout, rule, system = reading
     name = f"{prefix}/{which}@{rule}"
@@ -72,12 +72,10 @@ def _extreme(prefix: str, which: str, reading: tuple[str, str, str, str]) -> Wan
         text = f"{model}; {by_model[model][0].run.words}, and the other batches and data sets"
         return Row(name, claim, stated, means[model], "x", text, again(name))
 
-    return Wanted(
-        name, tuple(r for found in by_model.values() for c in found for r in c.items), row
-    )
+    return Claim(name, tuple(r for found in by_model.values() for c in found for r in c.items), row)
 
 
-def _sensitivity() -> Iterator[Wanted]:
+def _sensitivity() -> Iterator[Claim]:
     for name, system in product(LOCALIZED_CHOICES, (paper.OURS, paper.BEYOND)):
         words, run = sensitivity.CHOICES[name]
         claim = f"{system} over the best baseline: {words}; all of MoNDE's experts localized"

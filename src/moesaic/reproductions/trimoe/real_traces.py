@@ -14,7 +14,7 @@ from moesaic.reproductions.trimoe.fig3 import shares_of
 from moesaic.reproductions.trimoe.fig6 import SYSTEMS
 from moesaic.reproductions.trimoe.runs import Run, Workload, check_shape
 from moesaic.reproductions.trimoe.sec55 import accuracies
-from moesaic.reproductions.trimoe.wanted import Cell, Wanted, over_best
+from moesaic.reproductions.trimoe.wanted import Cell, Claim, over_best
 from moesaic.workloads.source import open_trace
 
 TRACES = {
@@ -48,7 +48,7 @@ def check_folder(folder: str) -> None:
         check_shape(path, open_trace(path).header, load_model(model))
 
 
-def wanted(folder: str) -> Iterator[Wanted]:
+def wanted(folder: str) -> Iterator[Claim]:
     check_folder(folder)
     for (model, name), batch in product(TRACES.items(), BATCHES):
         work = Workload(model, batch, trace=str(Path(folder) / name), layers=LAYERS)

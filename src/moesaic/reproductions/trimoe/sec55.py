@@ -36,7 +36,7 @@ from moesaic.reproductions.trimoe.runs import (
 )
 from moesaic.reproductions.trimoe.simulated import step_of
 from moesaic.reproductions.trimoe.sources import loads_of
-from moesaic.reproductions.trimoe.wanted import Cell, Done, Wanted, outcome, over_best, plain
+from moesaic.reproductions.trimoe.wanted import Cell, Claim, Done, outcome, over_best, plain
 
 HOT, WARM, COLD = 0, 1, 2  # classes
 WARM_SHARE = 0.25  # of the experts, next in load to the hot ones
@@ -141,13 +141,13 @@ class FourMoves:
         return (machine.clock.now - start) / 1e6
 
 
-def wanted() -> Iterator[Wanted]:
+def wanted() -> Iterator[Claim]:
     yield from _small_batches()
     yield from _migration()
     yield from _predictor()
 
 
-def _small_batches() -> Iterator[Wanted]:
+def _small_batches() -> Iterator[Claim]:
     for rule, (batch, stated) in product(paper.RULES, paper.SMALL_BATCHES.items()):
         for data in ("chat", "steady"):
             work = Workload(paper.QWEN, batch, data)
@@ -158,7 +158,7 @@ def _small_batches() -> Iterator[Wanted]:
                 yield over_best(name, claim, known, [Cell.of(Run(work, system, rule))])
 
 
-def _migration() -> Iterator[Wanted]:
+def _migration() -> Iterator[Claim]:
     for links in LINKS:
         item = FourMoves(links)
 
@@ -195,7 +195,7 @@ def _migration() -> Iterator[Wanted]:
         yield plain(name, claim, stated, "share", text, (run,), overhead)
 
 
-def _predictor() -> Iterator[Wanted]:
+def _predictor() -> Iterator[Claim]:
     works = [Workload(paper.QWEN, batch) for batch in (*paper.SMALL_BATCHES, *paper.BATCHES)]
     works += [Workload(model, 512, data) for model in paper.MODELS for data in ("code", "steady")]
     for work in works:
@@ -210,7 +210,7 @@ def _predictor() -> Iterator[Wanted]:
     yield plain("sec5.5/predictor-kb", claim, paper.PREDICTOR_KB, "kB", text, (), kilobytes)
 
 
-def accuracies(work: Workload, prefix: str, traces: str | None = None) -> Iterator[Wanted]:
+def accuracies(work: Workload, prefix: str, traces: str | None = None) -> Iterator[Claim]:
     item = Accuracy(work)
     for name, words in ACCURACIES.items():
 

@@ -11,7 +11,7 @@ from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
 from moesaic.reproductions.trimoe.readings import MONDE, rivals
 from moesaic.reproductions.trimoe.runs import Run, Workload
-from moesaic.reproductions.trimoe.wanted import Cell, Done, Wanted, again
+from moesaic.reproductions.trimoe.wanted import Cell, Claim, Done, again
 
 SEEDS = 5
 RULES = ("own-share", "none")
@@ -23,7 +23,7 @@ VALUES: dict[str, Callable[[Sequence[float]], float]] = {
 }
 
 
-def wanted(seeds: int = SEEDS) -> Iterator[Wanted]:
+def wanted(seeds: int = SEEDS) -> Iterator[Claim]:
     for rule, routing, layout, model in product(RULES, DATA, MONDE, paper.MODELS):
         for batches in (*((batch,) for batch in paper.BATCHES), paper.BATCHES):
             label = str(batches[0]) if len(batches) == 1 else "average"
@@ -42,7 +42,7 @@ def wanted(seeds: int = SEEDS) -> Iterator[Wanted]:
                 yield _row(f"{name}/{value}", value, by_seed, seeds)
 
 
-def _row(name: str, value: str, by_seed: list[list[Cell]], seeds: int) -> Wanted:
+def _row(name: str, value: str, by_seed: list[list[Cell]], seeds: int) -> Claim:
     def row(done: Done) -> Row:
         gains = [fmean(cell.speedup(done) for cell in cells) for cells in by_seed]
         run = by_seed[0][0].run
@@ -54,4 +54,4 @@ def _row(name: str, value: str, by_seed: list[list[Cell]], seeds: int) -> Wanted
         command = again(name) + (f" --seeds {seeds}" if seeds != SEEDS else "")
         return Row(name, claim, None, VALUES[value](gains), "x", text, command)
 
-    return Wanted(name, tuple(run for cells in by_seed for c in cells for run in c.items), row)
+    return Claim(name, tuple(run for cells in by_seed for c in cells for run in c.items), row)

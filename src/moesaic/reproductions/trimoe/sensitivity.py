@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from moesaic.reproductions.trimoe import paper
 from moesaic.reproductions.trimoe.runs import Run, Workload
-from moesaic.reproductions.trimoe.wanted import Cell, Wanted, over_best
+from moesaic.reproductions.trimoe.wanted import Cell, Claim, over_best
 
 WORK = Workload(paper.QWEN, 512)
 BASE = Run(WORK, paper.OURS)
@@ -55,7 +55,7 @@ CHOICES: dict[str, tuple[str, Run]] = {
 }
 
 
-def wanted() -> Iterator[Wanted]:
+def wanted() -> Iterator[Claim]:
     for name, (words, run) in CHOICES.items():
         for system in (paper.OURS, paper.BEYOND):
             claim = f"{system} over the best baseline: {words}"

@@ -16,7 +16,7 @@ from moesaic.machines.sim.kv_cache import IN_GPU_MEMORY
 from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
 from moesaic.reproductions.trimoe.runs import CACHE_RATIO, MAKESPAN, SIMULATOR, Run
-from moesaic.reproductions.trimoe.wanted import Done, Wanted, again, outcome
+from moesaic.reproductions.trimoe.wanted import Claim, Done, again, outcome
 
 PARTS = (
     "fig6/", "readings/", "headline/", "memory/", "fig8/", "fig9/", "sensitivity/", "migration/",
@@ -34,7 +34,7 @@ VALUES: dict[str, Callable[[list[float]], float]] = {
 UNITS = {"apart": "share", "runs": "runs"}
 
 
-def wanted(rows: Iterable[Wanted], traces: str | None = None) -> Iterator[Wanted]:
+def wanted(rows: Iterable[Claim], traces: str | None = None) -> Iterator[Claim]:
     """`rows` are all others."""
     groups: dict[str, dict[Run, None]] = {}
     for row in rows:
@@ -58,7 +58,7 @@ def compared(item: object) -> bool:
     return isinstance(item, Run) and item.body == SIMULATOR and item.kv_cache == IN_GPU_MEMORY
 
 
-def _row(group: str, value: str, runs: list[Run], traces: str | None) -> Wanted:
+def _row(group: str, value: str, runs: list[Run], traces: str | None) -> Claim:
     pairs = [(replace(run, body=MAKESPAN), run) for run in runs]
     name = f"spread/{group}/{value}"
 
@@ -73,7 +73,7 @@ def _row(group: str, value: str, runs: list[Run], traces: str | None) -> Wanted:
         ours, unit = VALUES[value](list(found.values())), UNITS.get(value, "x")
         return Row(name, claim, None, ours, unit, text, again(name, traces))
 
-    return Wanted(name, tuple(run for pair in pairs for run in pair), row)
+    return Claim(name, tuple(run for pair in pairs for run in pair), row)
 
 
 def named(run: Run) -> str:

@@ -32,7 +32,7 @@ from moesaic.reproductions.trimoe import (
 from moesaic.reproductions.trimoe.replayed import replayed
 from moesaic.reproductions.trimoe.runs import MAKESPAN, PLANS, SIMULATOR, Run
 from moesaic.reproductions.trimoe.simulated import planned, simulated
-from moesaic.reproductions.trimoe.wanted import Wanted
+from moesaic.reproductions.trimoe.wanted import Claim
 
 PARTS = (
     fig3, fig5, fig6, readings, headline, memory, fig7, table3, fig8, fig9, sec55, beyond,
@@ -72,7 +72,7 @@ class Reproduction:
         return [each.row(done) for each in self._wanted]
 
 
-def _wanted(traces: str | None, count: int) -> Iterator[Wanted]:
+def _wanted(traces: str | None, count: int) -> Iterator[Claim]:
     rows = [row for part in PARTS for row in part.wanted()]
     rows += seeds.wanted(count)
     if traces is not None:

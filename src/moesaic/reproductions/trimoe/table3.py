@@ -17,7 +17,7 @@ from statistics import fmean
 from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
 from moesaic.reproductions.trimoe.runs import Run, Workload
-from moesaic.reproductions.trimoe.wanted import Done, Wanted, again, outcome
+from moesaic.reproductions.trimoe.wanted import Claim, Done, again, outcome
 
 WAYS = {
     "busy": "busy time over the decode steps' time",
@@ -32,7 +32,7 @@ def utilisation(done: Done, run: Run, device: str, way: str) -> float:
     return found.get(device, 0.0)
 
 
-def wanted() -> Iterator[Wanted]:
+def wanted() -> Iterator[Claim]:
     for rule, way in product(paper.RULES, WAYS):
         for system in (*paper.UTILISATION, paper.BEYOND):
             stated = paper.UTILISATION.get(system, paper.UTILISATION[paper.OURS])
@@ -46,7 +46,7 @@ def wanted() -> Iterator[Wanted]:
 
 def _row(
     name: str, system: str, devices: tuple[str, ...], way: str, rule: str, stated: float | None
-) -> Wanted:
+) -> Claim:
     runs = tuple(Run(Workload(m, BATCH), system, rule, timed=True) for m in paper.MODELS)
     name = f"table3/{name}/{way}@{rule}"
 
@@ -56,4 +56,4 @@ def _row(
         text = f"{WAYS[way]}, mean over three models; {runs[1].words}"
         return Row(name, claim, stated, fmean(shares), "share", text, again(name))
 
-    return Wanted(name, runs, row)
+    return Claim(name, runs, row)

@@ -26,7 +26,7 @@ class Item(Protocol):
 Done = Mapping[Any, Any]  # items -> what they gave
 
 
-class Wanted(NamedTuple):
+class Claim(NamedTuple):
     id: str
     items: tuple[Any, ...]
     row: Callable[[Done], Row]
@@ -47,11 +47,11 @@ def plain(
     items: tuple[Any, ...],
     value: Callable[[Done], float],
     traces: str | None = None,
-) -> Wanted:
+) -> Claim:
     def row(done: Done) -> Row:
         return Row(name, claim, paper, value(done), unit, conditions, again(name, traces))
 
-    return Wanted(name, items, row)
+    return Claim(name, items, row)
 
 
 def outcome(done: Done, run: Run) -> Outcome:
@@ -85,7 +85,7 @@ class Cell(NamedTuple):
 
 def over_best(
     name: str, claim: str, paper: float | None, cells: list[Cell], traces: str | None = None
-) -> Wanted:
+) -> Claim:
     """The mean of speedups over the best baseline of each cell."""
 
     def row(done: Done) -> Row:
@@ -100,4 +100,4 @@ def over_best(
         )
         return Row(name, claim, paper, fmean(gains), "x", text, again(name, traces))
 
-    return Wanted(name, tuple(run for cell in cells for run in cell.items), row)
+    return Claim(name, tuple(run for cell in cells for run in cell.items), row)
