@@ -26,7 +26,7 @@ def assert_residency_is_true(runner: Runner) -> None:
     """What is said to be there is there, and no slot is lost."""
     machine = layers_of(runner)
     machine.streams.synchronize()
-    machine.transfers.cancel_background()
+    machine.ledger.cancel_background()
     residency = machine.residency
     for layer, expert in zip(*residency.resident.nonzero(), strict=True):
         there = machine.slots.block(int(layer), int(expert))

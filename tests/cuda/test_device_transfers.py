@@ -20,8 +20,9 @@ from moesaic.machines.cuda.gpu_queue import GpuQueue
 from moesaic.machines.cuda.pairs import Pairs
 from moesaic.machines.cuda.slots import DeviceSlots
 from moesaic.machines.cuda.spans import GpuSpans
-from moesaic.machines.cuda.transfers import AHEAD, DeviceTransfers
+from moesaic.machines.cuda.stream_copier import AHEAD, StreamCopier
 from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.machines.real.ledger import Ledger
 from moesaic.model_info.expert_shape import ExpertShape
 
 LAYERS, EXPERTS, SLOTS, STAGING = 2, 30, 4, 8
@@ -66,12 +67,13 @@ class Bench:
         self.residency = Residency(OFFLOADING, LAYERS, EXPERTS, (SLOTS, None))
         self.slots = DeviceSlots(SLOTS, STAGING, store.kernel.block_bytes, "cpu")
         off = Timeline(enabled=False)
-        self.transfers = DeviceTransfers(store, self.slots, self.residency, self.streams, off)
+        copier = StreamCopier(store, self.streams)
+        self.ledger = Ledger(store, self.slots, self.residency, copier, off)
         self.experts, spans = ReadingExperts(self.streams), GpuSpans(self.streams, off)
-        self.queue = GpuQueue(self.experts, self.slots, self.transfers, self.streams, spans)
+        self.queue = GpuQueue(self.experts, self.slots, self.ledger, self.streams, spans)
 
     def run(self, layer: int, queue: Sequence[int], moves: Sequence[Move]) -> None:
-        self.transfers.cancel_background()
+        self.ledger.cancel_background()
         self.queue.demand(LayerPlan(layer, {GPU: tuple(queue)}, tuple(moves)))
         chosen = np.array([list(queue)], dtype=np.int64)
         self.queue.start(queue, HIDDEN, Pairs(chosen, np.ones(chosen.shape, np.float32)))
@@ -85,26 +87,26 @@ def test_more_experts_are_streamed_than_there_is_staging(count: int) -> None:
         assert bench.experts.read == {e: layer * EXPERTS + e for e in range(count)}
         assert max(map(len, bench.experts.launches)) <= STAGING // 2
     assert bench.residency.occupied == 0
-    assert bench.transfers.bytes_moved == 3 * count * bench.slots.slab.shape[1]
+    assert bench.ledger.bytes_moved == 3 * count * bench.slots.slab.shape[1]
 
 
 def test_resident_experts_come_first_and_together() -> None:
     bench = Bench()
-    bench.transfers.place([ExpertId(0, 7), ExpertId(0, 3)])
+    bench.ledger.place([ExpertId(0, 7), ExpertId(0, 3)])
     moves = [Move(0, 1), Move(0, 9, keep=False), Move(0, 2, ExpertId(0, 7))]
     bench.run(0, [1, 3, 9, 2], moves)
     assert bench.experts.launches == [(3,), (1, 9, 2)]
     assert bench.experts.read == {1: 1, 3: 3, 9: 9, 2: 2}
     bench.streams.synchronize()
-    bench.transfers.cancel_background()
+    bench.ledger.cancel_background()
     assert np.argwhere(bench.residency.resident).tolist() == [[0, 1], [0, 2], [0, 3]]
 
 
 def test_an_expert_under_way_is_waited_for_and_few_are_at_once() -> None:
     bench = Bench()
-    bench.transfers.offer([Move(1, expert) for expert in (4, 5, 6)])
-    assert list(bench.transfers.coming(1)) == [4, 5], "the third may still be dropped"
-    assert [flight.expert for flight in bench.transfers.in_flight()] == [4, 5]
+    bench.ledger.offer([Move(1, expert) for expert in (4, 5, 6)])
+    assert list(bench.ledger.coming(1)) == [4, 5], "the third may still be dropped"
+    assert [flight.expert for flight in bench.ledger.in_flight()] == [4, 5]
     assert bench.streams.longest == AHEAD
     bench.run(1, [4, 5, 6], [Move(1, 6, keep=False)])
     assert bench.experts.launches == [(4, 5), (6,)]
@@ -113,21 +115,21 @@ def test_an_expert_under_way_is_waited_for_and_few_are_at_once() -> None:
 
 def test_what_was_offered_goes_on_when_the_link_is_free() -> None:
     bench = Bench()
-    bench.transfers.offer([Move(1, expert) for expert in (4, 5, 6)])
+    bench.ledger.offer([Move(1, expert) for expert in (4, 5, 6)])
     bench.streams.synchronize()
-    bench.transfers.poll()
-    assert list(bench.transfers.coming(1)) == [6]
+    bench.ledger.poll()
+    assert list(bench.ledger.coming(1)) == [6]
     assert bench.residency.resident[1, 4:7].tolist() == [1, 1, 0]
-    bench.transfers.cancel_background()
+    bench.ledger.cancel_background()
     bench.streams.synchronize()
-    bench.transfers.poll()
+    bench.ledger.poll()
     assert bench.residency.resident[1, 4:7].tolist() == [1, 1, 1]
 
 
 def test_a_copy_that_fails_leaves_nobody_in_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     """Something is written when it fails: the victim is gone, and the expert is not there."""
     bench = Bench()
-    bench.transfers.place([ExpertId(0, expert) for expert in range(SLOTS)])
+    bench.ledger.place([ExpertId(0, expert) for expert in range(SLOTS)])
 
     def failing(target: torch.Tensor, source: torch.Tensor, after: object) -> None:
         target.fill_(255)
@@ -137,7 +139,7 @@ def test_a_copy_that_fails_leaves_nobody_in_its_slot(monkeypatch: pytest.MonkeyP
         patched.setattr(bench.streams, "copy", failing)
         with pytest.raises(RuntimeError, match="the link failed"):
             bench.run(0, [9], [Move(0, 9, ExpertId(0, 2))])
-    bench.transfers.reset()
+    bench.ledger.reset()
     assert np.argwhere(bench.residency.resident).tolist() == [[0, 0], [0, 1], [0, 3]]
     bench.run(0, [9, 0], [Move(0, 9)])
     assert bench.experts.read == {9: 9, 0: 0}
@@ -149,11 +151,11 @@ def test_a_view_names_only_copies_to_slots_and_this_layers_first(
     bench = Bench()
     staged = [Move(0, expert, keep=False) for expert in range(3)]
     kept = [Move(0, 5), Move(1, 6), Move(1, 7)]
-    bench.transfers.demand([*staged, *kept])
-    under_way = bench.transfers.in_flight()
+    bench.ledger.demand([*staged, *kept])
+    under_way = bench.ledger.in_flight()
     assert len(under_way) == 6
-    named = bench.transfers.to_slots(under_way, 1)
+    named = bench.ledger.to_slots(under_way, 1)
     assert [(each.layer, each.expert) for each in named] == [(0, 5), (1, 6), (1, 7)]
-    monkeypatch.setattr("moesaic.machines.cuda.transfers.FLIGHT_CAPACITY", 2)
-    named = bench.transfers.to_slots(under_way, 1)
+    monkeypatch.setattr("moesaic.machines.real.ledger.FLIGHT_CAPACITY", 2)
+    named = bench.ledger.to_slots(under_way, 1)
     assert [(each.layer, each.expert) for each in named] == [(1, 6), (1, 7)]

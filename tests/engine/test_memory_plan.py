@@ -96,7 +96,7 @@ def test_what_is_planned_is_what_is_allocated() -> None:
     runner = on_store(decoder, store, settings, found.capacity)
     try:
         machine: Any = runner.machine
-        arena = machine.accelerator.staging().untyped_storage()
+        arena = machine.layerwise.accelerator.staging().block.untyped_storage()
         cache = runner.cache
         assert size_of(found)["routed experts"] == store.bytes
         assert size_of(found)["slots"] == arena.nbytes()

@@ -14,8 +14,9 @@ from small_store import small_store
 from moesaic.core.layer_plan import Move
 from moesaic.core.routing import ExpertId
 from moesaic.machines.real.accelerator import EmulatedAccelerator
-from moesaic.machines.real.copy_engine import Copy, CopyEngine, LinkSpeed, Slot
+from moesaic.machines.real.copy_engine import Copy, CopyEngine, LinkSpeed
 from moesaic.machines.real.probes import copies_running
+from moesaic.machines.real.slot_table import Slot
 
 SIZE = 64
 SLOW_NS = 2_000_000
@@ -47,7 +48,7 @@ def held_up(link: CopyEngine) -> tuple[Copy, threading.Event]:
 def order(copies: list[Copy]) -> list[int]:
     for copy in copies:
         copy.wait()
-    return [copy.transfer.expert for copy in sorted(copies, key=lambda copy: copy.start_ns)]
+    return [copy.move.expert for copy in sorted(copies, key=lambda copy: copy.start_ns)]
 
 
 def test_what_was_copied_is_there_when_it_has_arrived(link: CopyEngine) -> None:
@@ -57,7 +58,7 @@ def test_what_was_copied_is_there_when_it_has_arrived(link: CopyEngine) -> None:
         copy.wait()
         assert torch.equal(copy.target, copy.source)
         assert copy.slot is not None
-        assert copy.slot.holds == ExpertId(0, copy.transfer.expert)
+        assert copy.slot.holds == ExpertId(0, copy.move.expert)
 
 
 def test_one_at_a_time_and_each_takes_at_least_the_links_time(link: CopyEngine) -> None:
@@ -187,7 +188,7 @@ def test_a_lost_notification_delays_and_does_not_hang(
 def test_the_link_copies_all_the_time_something_is_measured_beside_it() -> None:
     """And is idle again afterwards."""
     store = small_store()
-    accelerator = EmulatedAccelerator(2, store.kernel.block_bytes, LinkSpeed(1000.0, 100.0))
+    accelerator = EmulatedAccelerator(store, 2, LinkSpeed(1000.0, 100.0))
     copied: list[Copy] = []
     offer = accelerator.link.offer
 

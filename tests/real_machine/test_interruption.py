@@ -28,9 +28,9 @@ def assert_books_are_true(runner: Runner) -> None:
     """Experts that are said to be there have the right weights there, and no slot is lost."""
     machine = runner.machine.layerwise
     assert isinstance(machine, LaneLayers)
-    machine.transfers.cancel_background()
+    machine.ledger.cancel_background()
     machine.accelerator.link.halt()
-    machine.transfers.poll()
+    machine.ledger.poll()
     residency = machine.residency
     for layer, expert in zip(*residency.resident.nonzero(), strict=True):
         there = machine.accelerator.block(int(layer), int(expert))

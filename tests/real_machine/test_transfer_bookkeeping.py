@@ -20,7 +20,7 @@ from moesaic.core.routing import ExpertId
 from moesaic.core.view import View
 from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copy_engine import Copy
-from moesaic.machines.real.transfers import Transfers
+from moesaic.machines.real.ledger import Ledger
 from random_plans import RandomBrain
 
 LAYERS, EXPERTS, TOP_K = 3, 7, 3
@@ -32,18 +32,19 @@ class World:
     def __init__(self, slots: int, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
         self.store = small_store(LAYERS, EXPERTS)
-        self.accelerator = EmulatedAccelerator(slots, self.store.kernel.block_bytes, FAST)
+        self.accelerator = EmulatedAccelerator(self.store, slots, FAST)
         self.accelerator.link.close()
         self.link = HandLink()
         self.link.just_before_recall = self.let_time_pass
         self.accelerator.link = self.link  # type: ignore[assignment]
         self.residency = Residency(OFFLOADING, LAYERS, EXPERTS, (slots, None))
-        self.transfers = Transfers(self.store, self.accelerator, self.residency, Timeline())
+        books = self.store, self.accelerator, self.residency, self.accelerator, Timeline()
+        self.ledger = Ledger(*books)
         self.there: set[ExpertId] = set()
         self.flying: list[Copy] = []
         self.moved = 0
         placed = [ExpertId(0, e) for e in range(min(slots // 2, EXPERTS))]
-        self.transfers.place(placed)
+        self.ledger.place(placed)
         self.there.update(placed)
 
     def begin(self) -> None:
@@ -57,7 +58,7 @@ class World:
         copy = self.link.begin()
         assert copy is not None
         if copy.kind == "prefetch":
-            self.leaves(copy.transfer)
+            self.leaves(copy.move)
             self.flying.append(copy)
             self.moved += 1
 
@@ -65,8 +66,8 @@ class World:
         copy = self.link.arrive()
         if copy is not None:
             self.flying.remove(copy)
-            if copy.transfer.keep:
-                self.there.add(ExpertId(copy.transfer.layer, copy.transfer.expert))
+            if copy.move.keep:
+                self.there.add(ExpertId(copy.move.layer, copy.move.expert))
 
     def leaves(self, transfer: Move) -> None:
         if transfer.victim is not None:
@@ -77,20 +78,20 @@ class World:
             self.begin() if self.rng.random() < 0.6 else self.arrive()
 
     def view(self) -> View:
-        residency, in_flight = self.residency, self.transfers.in_flight()
+        residency, in_flight = self.residency, self.ledger.in_flight()
         return View.of(residency, in_flight, (0, 0, 0))
 
     def compare(self) -> None:
         view = self.view()
         resident = {ExpertId(*map(int, at)) for at in np.argwhere(view.resident)}
         assert resident == self.there
-        flying = [(copy.transfer.layer, copy.transfer.expert) for copy in self.flying]
+        flying = [(copy.move.layer, copy.move.expert) for copy in self.flying]
         assert [(flight.layer, flight.expert) for flight in view.in_flight] == flying
         holding = [at.layer for at in self.there]
-        holding += [copy.transfer.layer for copy in self.flying if copy.transfer.keep]
+        holding += [copy.move.layer for copy in self.flying if copy.move.keep]
         assert view.held.tolist() == np.bincount(holding, minlength=LAYERS).tolist()
         assert view.occupied == len(holding) <= view.slots
-        assert self.transfers.bytes_moved == self.moved * self.store.kernel.block_bytes
+        assert self.ledger.bytes_moved == self.moved * self.store.kernel.block_bytes
         for at in self.there:
             assert torch.equal(self.accelerator.block(*at), self.store.block(*at)), at
 
@@ -98,8 +99,8 @@ class World:
         """A layer's demand, and its experts in the order of the accelerator's queue."""
         demanded = {transfer.expert for transfer in plan.transfers}
         events = {e: Event() for e in plan.queues[GPU] if e in demanded}
-        copies = self.transfers.coming(plan.layer)
-        wanted = self.transfers.demand(plan.transfers, events)
+        copies = self.ledger.coming(plan.layer)
+        wanted = self.ledger.demand(plan.transfers, events)
         assert list(wanted) == [transfer.expert for transfer in plan.transfers]
         for transfer in plan.transfers:
             self.leaves(transfer)
@@ -129,7 +130,7 @@ def world(request: pytest.FixtureRequest, seed: int) -> Iterator[World]:
 def test_residency_agrees_with_what_happened(world: World, seed: int) -> None:
     brain = RandomBrain(small_model(LAYERS, EXPERTS, TOP_K), world.residency.slots, seed)
     for layer in [*range(LAYERS)] * 6:
-        world.transfers.cancel_background()
+        world.ledger.cancel_background()
         assert not world.link.background
         world.compare()
         tokens = int(world.rng.integers(1, 4))
@@ -137,9 +138,9 @@ def test_residency_agrees_with_what_happened(world: World, seed: int) -> None:
         plan = brain.decide(routing, world.view())
         world.let_time_pass()
         world.run(plan)
-        world.transfers.offer(brain.look_ahead())
+        world.ledger.offer(brain.look_ahead())
         world.let_time_pass()
-        world.transfers.poll()
+        world.ledger.poll()
         world.compare()
         world.let_time_pass()
 
@@ -150,20 +151,20 @@ def test_a_reset_keeps_what_is_in_memory(world: World, seed: int) -> None:
     resident expert is there, and every slot can be used."""
     brain = RandomBrain(small_model(LAYERS, EXPERTS, TOP_K), world.residency.slots, seed)
     for layer in [*range(LAYERS)] * 4:
-        world.transfers.cancel_background()
+        world.ledger.cancel_background()
         routing = random_routing(world.rng, layer, 2, EXPERTS, TOP_K, TOP_K)
         plan = brain.decide(routing, world.view())
         events = {transfer.expert: Event() for transfer in plan.transfers}
-        world.transfers.demand(plan.transfers, events)
+        world.ledger.demand(plan.transfers, events)
         for _ in range(world.rng.integers(3)):
             world.begin()
             world.link.arrive()
         world.begin()
         for event in events.values():
             event.set()
-        world.transfers.reset()
+        world.ledger.reset()
         resident = [ExpertId(*map(int, at)) for at in np.argwhere(world.residency.resident)]
         world.there, world.flying = set(resident), []
-        world.moved = world.transfers.bytes_moved // world.store.kernel.block_bytes
+        world.moved = world.ledger.bytes_moved // world.store.kernel.block_bytes
         world.compare()
         assert len(world.accelerator._free) == world.residency.slots - len(resident)

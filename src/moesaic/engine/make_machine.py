@@ -94,9 +94,9 @@ def _cpu(parts: Parts) -> Machine:
 
 def _emulated(parts: Parts) -> Machine:
     torch.set_num_threads(1)  # the accelerator works on one core, the CPU's experts on the others
-    settings, block_bytes = parts.settings, parts.store.kernel.block_bytes
+    settings = parts.settings
     link = LinkSpeed(settings.link_gb_s, settings.link_latency_us)
-    accelerator = EmulatedAccelerator(parts.capacity.slots, block_bytes, link)
+    accelerator = EmulatedAccelerator(parts.store, parts.capacity.slots, link)
     threads = max(parts.cores - 1, 1)
     layers = LaneLayers(parts.network, accelerator, threads, parts.timeline)
     return Machine(layers, "an emulated accelerator is driven from Python")

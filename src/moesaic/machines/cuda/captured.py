@@ -41,7 +41,6 @@ class Captured:
         self._timeline = layers.timeline
         self._made: tuple[NativeBrain, GraphSteps] | None = None
         self._moved_before = 0  # bytes, by conductors that are gone
-        self.has_slots = False
         self._spans, self._traced = CapturedSpans(layers.store.experts), False
         self._begun: ForwardPass | None = None
         self._times_ns, self._tokens, self._late = (0, 0), 0, False  # of the last step
@@ -71,21 +70,18 @@ class Captured:
         elif not steps.can_read(work):
             yield f"it reads up to {steps.rows} tokens"
 
+    @property
+    def has_slots(self) -> bool:
+        return self._layers.ledger.lent
+
     def enter(self) -> None:
-        if self.has_slots:
-            return
-        self._layers.transfers.settle()
-        store = self._layers.store
-        self._steps.load_slots(self._layers.slots.numbers(store.layers, store.experts))
-        self.has_slots = True
+        if not self.has_slots:
+            self._layers.ledger.lend(self._steps.load_slots)
 
     def leave(self) -> None:
-        if not self.has_slots:
-            return
-        assert self._made is not None, "the slots were taken"
-        self._layers.slots.hold(self._made[1].slots(), self._layers.store.experts)
-        self._layers.transfers.reset()
-        self.has_slots = False
+        if self.has_slots:
+            assert self._made is not None, "the slots were taken"
+            self._layers.ledger.take_back(self._made[1].slots())
 
     def submit(self, number: int, work: ForwardPass, brain: Decider) -> None:
         """Decoded tokens need no more of this thread; of others it is the whole pass."""

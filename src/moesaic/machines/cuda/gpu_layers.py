@@ -31,11 +31,12 @@ from moesaic.machines.cuda.pairs import Pairs
 from moesaic.machines.cuda.pinned import pinned
 from moesaic.machines.cuda.slots import DeviceSlots
 from moesaic.machines.cuda.spans import GpuSpans
+from moesaic.machines.cuda.stream_copier import StreamCopier
 from moesaic.machines.cuda.streams import Streams
-from moesaic.machines.cuda.transfers import DeviceTransfers
 from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.machines.real.layer_counts import count_layer
 from moesaic.machines.real.layerwise import Layerwise, Network
+from moesaic.machines.real.ledger import Ledger
 from moesaic.models.expert_service import RoutedTokens
 
 _SHORT_STEP = 256  # tokens
@@ -69,9 +70,10 @@ class GpuLayers(Layerwise):
         staging = CUDA.staging_slots(store.experts, size)
         self.slots = DeviceSlots(slots, staging, size, streams.device)
         self.spans = GpuSpans(streams, self.timeline)
-        self.transfers = DeviceTransfers(store, self.slots, residency, streams, self.timeline)
+        self.copier = StreamCopier(store, streams)
+        self.ledger = Ledger(store, self.slots, residency, self.copier, self.timeline)
         self.experts = device_experts(store.kernel, tokens, top_k, store.experts, streams)
-        self._gpu = GpuQueue(self.experts, self.slots, self.transfers, streams, self.spans)
+        self._gpu = GpuQueue(self.experts, self.slots, self.ledger, streams, self.spans)
         self._pinned = pinned(store.block(0, 0).data_ptr(), store.bytes, streams.device)
         beside = max(threads - 1, 1)  # the calling thread drives the GPU
         self.cpu = CpuPart(store, beside, streams, self.timeline)  # last: it starts a thread
@@ -82,14 +84,14 @@ class GpuLayers(Layerwise):
         self._cpu_ns: dict[int, int] = {}
 
     def view(self, layer: int) -> View:
-        in_flight = self.transfers.in_flight()
+        in_flight = self.ledger.in_flight()
         link_ns = in_flight[-1].remaining_ns if in_flight else 0
-        named = self.transfers.to_slots(in_flight, layer)
+        named = self.ledger.to_slots(in_flight, layer)
         return View.of(self.residency, named, (0, 0, link_ns))
 
     def start(self, plan: LayerPlan) -> None:
         """The CPU first: its thread needs the interpreter to begin, and then no more."""
-        coming, size = self.transfers.coming(plan.layer), self.store.kernel.block_bytes
+        coming, size = self.ledger.coming(plan.layer), self.store.kernel.block_bytes
         self._report = count_layer(plan, self.residency, coming, size, perf_counter_ns())
         on_cpu, on_gpu = plan.queues.get(CPU, ()), plan.queues.get(GPU, ())
         self._on_gpu = bool(on_gpu)
@@ -108,7 +110,7 @@ class GpuLayers(Layerwise):
         return self._step.tokens <= _SHORT_STEP
 
     def offer(self, background: tuple[Move, ...]) -> None:
-        self.transfers.offer(background)
+        self.ledger.offer(background)
 
     def forecasts(self, depth: int) -> Sequence[Forecast]:
         """Beside the experts: only the residual stream is waited for."""
@@ -119,9 +121,9 @@ class GpuLayers(Layerwise):
 
     def wait(self) -> LayerReport:
         """Until the CPU has ended; the GPU's part is awaited by what is computed next."""
-        self.transfers.poll()
+        self.ledger.poll()
         on_cpu = self.cpu.join()
-        self.transfers.poll()
+        self.ledger.poll()
         self.spans.network_from_here()
         self._total = self._sum(on_cpu).to(self._routed.hidden.dtype)
         layer = self._report.layer
@@ -131,7 +133,7 @@ class GpuLayers(Layerwise):
         return report
 
     def place(self, experts: Sequence[ExpertId]) -> None:
-        self.transfers.place(experts)
+        self.ledger.place(experts)
 
     def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
         if device == CPU:
@@ -160,17 +162,17 @@ class GpuLayers(Layerwise):
     def probe_slowdown(self, device: str) -> int:
         assert device == CPU, "the GPU reads its own memory"
         call = self.cpu.repeated(self.dtype, tokens=1, experts=_CONTENDING)
-        copies = LinkCopies(self.store, self.slots, self.streams, self.transfers.duration_ns)
+        copies = LinkCopies(self.store, self.slots, self.streams, self.copier.duration_ns)
         with torch.inference_mode():
             return slowdown(call, copies)
 
     def probe_transfer(self, link: str | None = None) -> int:
-        self.transfers.duration_ns = time_copy(self.store, self.slots, self.streams)
-        return self.transfers.duration_ns
+        self.copier.duration_ns = time_copy(self.store, self.slots, self.streams)
+        return self.copier.duration_ns
 
     @property
     def bytes_moved(self) -> int:
-        return self.transfers.bytes_moved
+        return self.ledger.bytes_moved
 
     def close(self) -> None:
         """Everything is released, whatever fails on the way."""
@@ -186,7 +188,7 @@ class GpuLayers(Layerwise):
     def _arrived(self, routed: RoutedTokens) -> None:
         """No new transfer starts from here on. The routing travels first; while the brain decides,
         the hidden states follow and the shared experts are computed."""
-        self.transfers.cancel_background()
+        self.ledger.cancel_background()
         self._routed_mark = self.streams.mark()
         if self._replay is None:
             self.packed.send(routed)
@@ -225,4 +227,4 @@ class GpuLayers(Layerwise):
 
     def _clear(self) -> None:
         self.cpu.reset()
-        self.transfers.reset()
+        self.ledger.reset()

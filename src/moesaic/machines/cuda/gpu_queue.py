@@ -13,10 +13,12 @@ import torch
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.machines.cuda.device_experts import DeviceExperts
 from moesaic.machines.cuda.pairs import Pairs
-from moesaic.machines.cuda.slots import DeviceSlot, DeviceSlots
+from moesaic.machines.cuda.slots import DeviceSlots
 from moesaic.machines.cuda.spans import GpuSpans
+from moesaic.machines.cuda.stream_copier import DeviceCopy
 from moesaic.machines.cuda.streams import Mark, Streams
-from moesaic.machines.cuda.transfers import DeviceCopy, DeviceTransfers
+from moesaic.machines.real.ledger import Ledger
+from moesaic.machines.real.slot_table import Slot
 
 
 class GpuQueue:
@@ -24,21 +26,21 @@ class GpuQueue:
         self,
         experts: DeviceExperts,
         slots: DeviceSlots,
-        transfers: DeviceTransfers,
+        ledger: Ledger[DeviceCopy],
         streams: Streams,
         spans: GpuSpans,
     ) -> None:
-        self._experts, self._slots, self._transfers = experts, slots, transfers
+        self._experts, self._slots, self._ledger = experts, slots, ledger
         self._streams, self._spans = streams, spans
         self._group = max(len(slots.staged) // 2, 1)
 
     def demand(self, plan: LayerPlan) -> None:
         """Submit the first copies of a layer."""
         self._layer = plan.layer
-        self._under_way = self._transfers.coming(plan.layer)
+        self._under_way = self._ledger.coming(plan.layer)
         moves = plan.transfers
         self._groups = [moves[i : i + self._group] for i in range(0, len(moves), self._group)]
-        self._copies = [self._transfers.demand(group) for group in self._groups[:2]]
+        self._copies = [self._ledger.demand(group) for group in self._groups[:2]]
 
     def start(self, queue: Sequence[int], hidden: torch.Tensor, pairs: Pairs) -> None:
         """Submit everything else, after `demand`."""
@@ -61,15 +63,16 @@ class GpuQueue:
         """The group's copies that are computed. The next group's are submitted first; they may
         overwrite what the group before this one has read."""
         if number and number + 1 < len(self._groups):
-            self._copies.append(self._transfers.demand(self._groups[number + 1]))
-        return [copy for copy in self._copies[number] if copy.move.expert in wanted]
+            self._copies.append(self._ledger.demand(self._groups[number + 1]))
+        return [copy for expert, copy in self._copies[number].items() if expert in wanted]
 
     def _arriving(self, copies: Sequence[DeviceCopy]) -> None:
         for copy in copies:
+            assert copy.arrived is not None, "it was submitted"
             self._streams.after(copy.arrived)
         self._launch([copy.move.expert for copy in copies], [copy.slot for copy in copies])
 
-    def _launch(self, experts: Sequence[int], slots: Sequence[DeviceSlot]) -> None:
+    def _launch(self, experts: Sequence[int], slots: Sequence[Slot]) -> None:
         if not experts:
             return
         begun = self._streams.mark()
@@ -78,7 +81,7 @@ class GpuQueue:
         self._note(experts, slots, begun, ended)
 
     def _note(
-        self, experts: Sequence[int], slots: Sequence[DeviceSlot], begun: Mark, ended: Mark
+        self, experts: Sequence[int], slots: Sequence[Slot], begun: Mark, ended: Mark
     ) -> None:
         for slot in slots:
             slot.read = ended

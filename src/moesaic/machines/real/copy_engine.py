@@ -17,18 +17,10 @@ import torch
 from moesaic.core.layer_plan import Move
 from moesaic.core.routing import ExpertId
 from moesaic.core.units import GB, NS_PER_S
+from moesaic.machines.real.slot_table import Slot
 
 # A closed engine was once found whose thread still waited for the notification: it looks again.
 _LOOK_AGAIN_S = 0.5
-
-
-@dataclass(slots=True, eq=False)
-class Slot:
-    """Memory for one resident expert. The copying thread writes `holds`, and None while it copies:
-    it is true even where the bookkeeping thread was interrupted."""
-
-    block: torch.Tensor
-    holds: ExpertId | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -36,7 +28,7 @@ class Copy:
     """One expert in transfer. `target` may be overwritten once `after` is set; `slot` is the
     destination of an expert that stays resident."""
 
-    transfer: Move
+    move: Move
     source: torch.Tensor
     target: torch.Tensor
     kind: str  # "transfer" | "prefetch", as in a timeline
@@ -54,12 +46,20 @@ class Copy:
             self.slot.holds = None
         self.target.copy_(self.source)
         if self.slot is not None:
-            self.slot.holds = ExpertId(self.transfer.layer, self.transfer.expert)
+            self.slot.holds = ExpertId(self.move.layer, self.move.expert)
 
     def wait(self) -> None:
         self.arrived.wait()
         if self.failure is not None:
             raise self.failure
+
+    def ended(self) -> bool:
+        if self.arrived.is_set():
+            self.wait()
+        return self.arrived.is_set()
+
+    def follow(self) -> None:
+        """The copying thread notes itself when it begins."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ from moesaic.machines.real.copy_engine import Copy
 from moesaic.machines.real.lane import Lane, ThreadLane
 from moesaic.machines.real.layer_counts import count_layer
 from moesaic.machines.real.layerwise import Layerwise, Network
+from moesaic.machines.real.ledger import Ledger
 from moesaic.machines.real.probes import copies_running, time_on_lane, time_transfer
-from moesaic.machines.real.transfers import Transfers
 from moesaic.models.expert_service import RoutedTokens
 
 
@@ -57,7 +57,7 @@ class LaneLayers(Layerwise):
         residency = Residency(OFFLOADING, store.layers, store.experts, (accelerator.slots, None))
         super().__init__(network, residency, timeline)
         self.accelerator = accelerator
-        self.transfers = Transfers(store, accelerator, self.residency, self.timeline)
+        self.ledger = Ledger(store, accelerator, self.residency, accelerator, self.timeline)
         self.cpu: Lane = ThreadLane("cpu", threads)
         self._executors: dict[str, LayerExecutor] = {
             CPU: store.kernel.executor(threads, store.nodes, strict=False),
@@ -69,7 +69,7 @@ class LaneLayers(Layerwise):
         self._busy: dict[str, int] = {}  # how long each lane computed for this layer
 
     def view(self, layer: int) -> View:
-        in_flight = self.transfers.in_flight()
+        in_flight = self.ledger.in_flight()
         link_ns = in_flight[-1].remaining_ns if in_flight else 0
         return View.of(self.residency, in_flight, (self._shared_left_ns(), 0, link_ns))
 
@@ -77,7 +77,7 @@ class LaneLayers(Layerwise):
         choice = self._routed.choice
         groups = group_by_expert(choice.experts, choice.weights)
         now = perf_counter_ns()
-        coming = self.transfers.coming(plan.layer)
+        coming = self.ledger.coming(plan.layer)
         size = self.store.kernel.block_bytes
         self._report = count_layer(plan, self.residency, coming, size, now)
         self._parts: dict[str, torch.Tensor] = {}
@@ -92,12 +92,12 @@ class LaneLayers(Layerwise):
 
     def offer(self, background: tuple[Move, ...]) -> None:
         if background:
-            self.transfers.offer(background)
+            self.ledger.offer(background)
 
     def wait(self) -> LayerReport:
         self.accelerator.lane.join()
         self.cpu.join()
-        self.transfers.poll()
+        self.ledger.poll()
         parts = list(self._parts.values())
         total = parts[0] if len(parts) == 1 else parts[0] + parts[1]
         self._total = total.to(self._routed.hidden.dtype)
@@ -107,13 +107,13 @@ class LaneLayers(Layerwise):
         return report
 
     def place(self, experts: Sequence[ExpertId]) -> None:
-        self.transfers.place(experts)
+        self.ledger.place(experts)
 
     def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
         if device == CPU:
             executor = self._executors[CPU]
             return time_on_lane(self.store, self.dtype, executor, self.cpu, tokens, experts)
-        filled, lane = self.accelerator.filled(self.store), self.accelerator.lane
+        filled, lane = self.accelerator.filled(), self.accelerator.lane
         executor = self._executors[GPU]
         return time_on_lane(self.store, self.dtype, executor, lane, tokens, experts, filled)
 
@@ -127,7 +127,7 @@ class LaneLayers(Layerwise):
 
     @property
     def bytes_moved(self) -> int:
-        return self.transfers.bytes_moved
+        return self.ledger.bytes_moved
 
     def close(self) -> None:
         super().close()
@@ -137,7 +137,7 @@ class LaneLayers(Layerwise):
     def _arrived(self, routed: RoutedTokens) -> None:
         """No new transfer starts from here on. The shared experts run on the accelerator, in
         parallel with the routed ones."""
-        self.transfers.cancel_background()
+        self.ledger.cancel_background()
         self._shared_since = 0
         self._busy = {}
         shared = routed.shared_experts
@@ -162,7 +162,7 @@ class LaneLayers(Layerwise):
             event.set()
         self.accelerator.lane.reset()
         self.cpu.reset()
-        self.transfers.reset()
+        self.ledger.reset()
 
     def _shared_left_ns(self) -> int:
         if not self._shared_since:
@@ -174,8 +174,8 @@ class LaneLayers(Layerwise):
     ) -> list[Item]:
         demanded = {transfer.expert for transfer in plan.transfers}
         self._computed = {expert: Event() for expert in queue if expert in demanded}
-        copies = self.transfers.coming(plan.layer)
-        copies |= self.transfers.demand(plan.transfers, self._computed)
+        copies = self.ledger.coming(plan.layer)
+        copies |= self.ledger.demand(plan.transfers, self._computed)
         items = []
         for expert in queue:
             copy = copies.get(expert)

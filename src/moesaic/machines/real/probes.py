@@ -60,7 +60,7 @@ def time_transfer(store: ExpertStore, accelerator: EmulatedAccelerator) -> int:
     """Nanoseconds from demanding one expert to its arrival."""
     measured = []
     for block in store.some_blocks(_TIMES):
-        copy = Copy(Move(0, 0), block, accelerator.staging(), "transfer")
+        copy = Copy(Move(0, 0), block, accelerator.staging().block, "transfer")
         started = perf_counter_ns()
         accelerator.link.demand([copy])
         copy.wait()
@@ -71,7 +71,7 @@ def time_transfer(store: ExpertStore, accelerator: EmulatedAccelerator) -> int:
 @contextmanager
 def copies_running(store: ExpertStore, accelerator: EmulatedAccelerator) -> Iterator[None]:
     """The link copies experts all the time."""
-    blocks, target = store.some_blocks(_TIMES), accelerator.staging()
+    blocks, target = store.some_blocks(_TIMES), accelerator.staging().block
     sources = (blocks[i % len(blocks)] for i in range(_COPIES))
     accelerator.link.offer([Copy(Move(0, 0), block, target, "prefetch") for block in sources])
     try:
