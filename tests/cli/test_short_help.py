@@ -50,6 +50,7 @@ def test_help_all_has_every_option_and_hidden_ones_stay_hidden(name: str) -> Non
             shown = re.search(rf"\s{param.opts[0]}[\s,]", said) is not None
             assert shown is not param.hidden, param.opts
     assert "more options" not in said
+    assert not re.search(r"^ +\[[A-Z]+\]", said, re.M), "arguments are in the usage line"
 
 
 def test_the_usual_options_come_first_and_the_others_work() -> None:

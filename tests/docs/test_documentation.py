@@ -36,6 +36,7 @@ from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.schedule import schedules
 
 ROOT = Path(__file__).parents[2]
+BEGINNERS = ("getting-started", "generating", "python")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -47,6 +48,20 @@ def blocks(page: Path, language: str) -> list[str]:
 def test_links_lead_to_files(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         assert target.startswith("http") or (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_to_headings(page: Path) -> None:
+    for file, heading in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+        target = page.parent / file if file else page
+        assert heading in anchors(target), f"{file}#{heading}"
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub names them: words of the heading, joined by hyphens."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
+    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", each.strip().lower()).replace(" ", "-") for each in plain}
 
 
 def test_the_tables_of_what_runs_are_the_registries() -> None:
@@ -71,11 +86,48 @@ def test_the_readme_says_which_commands_have_no_json() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
-def test_commands_exist(page: Path) -> None:
-    for block in blocks(page, ""):
-        for line in block.splitlines():
-            words = shlex.split(line, comments=True) if line.startswith("moesaic ") else []
-            assert not words or words[1] in COMMANDS, line
+def test_commands_and_their_options_exist(page: Path) -> None:
+    """In blocks and in sentences."""
+    lines = "".join(blocks(page, "")).replace("\\\n", " ").splitlines()
+    found = [*lines, *re.findall(r"`(moesaic [^`\n]+)`", page.read_text())]
+    for line in found:
+        words = shlex.split(line, comments=True) if line.startswith("moesaic ") else []
+        if words and not words[1].isupper() and "[OPTIONS]" not in words:
+            assert unknown_words(words[1:]) == [], line
+
+
+def unknown_words(words: list[str]) -> list[str]:
+    """What no command is called, or no option of the one that is."""
+    command: click.Command | None = app
+    context = click.Context(app)
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        name, *words = words
+        group, command = command, None
+        if name in group.list_commands(context):
+            command = group.get_command(context, name)
+        if command is None:
+            return [name]
+        context = click.Context(command, info_name=name, parent=context)
+    assert command is not None
+    known = {"-h", "--help"}
+    for option in command.get_params(context):
+        known |= {*option.opts, *option.secondary_opts}
+    options = [word.partition("=")[0] for word in words if re.match("--?[a-z]", word)]
+    return [option for option in options if option not in known]
+
+
+def test_unknown_words_are_found() -> None:
+    assert unknown_words(["rum", "-p", "Hello"]) == ["rum"]
+    assert unknown_words(["trace", "inform", "FILE"]) == ["inform"]
+    assert unknown_words(["trace", "info", "FILE", "--max-token=3"]) == ["--max-token"]
+    assert unknown_words(["run", "-p", "a - b", "--max-tokens", "8"]) == []
+
+
+def test_every_page_is_in_the_index_once() -> None:
+    index = ROOT / "docs" / "README.md"
+    listed = re.findall(r"^- \[[^]]+\]\(([\w-]+\.md)\)", index.read_text(), re.M)
+    pages = [page.name for page in index.parent.glob("*.md") if page != index]
+    assert sorted(listed) == sorted(pages)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +136,14 @@ def test_commands_exist(page: Path) -> None:
         ROOT / "README.md",
         *(
             ROOT / "docs" / f"{name}.md"
-            for name in ("trace-format", "problems", "dram", "generating", "python")
+            for name in (
+                "getting-started",
+                "trace-format",
+                "problems",
+                "dram",
+                "generating",
+                "python",
+            )
         ),
     ],
     ids=lambda p: p.name,
@@ -100,7 +159,7 @@ def test_python_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(
     "page",
-    [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("generating", "python"))],
+    [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in BEGINNERS)],
 )
 def test_beginners_import_public_names_only(page: str) -> None:
     """What these pages show works with `from moesaic import` alone."""

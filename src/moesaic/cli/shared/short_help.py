@@ -53,6 +53,8 @@ class ShortHelpCommand(click.Command):
         """What help says of each option, by its long name."""
         found = {}
         for param in self.get_params(ctx):
+            if not isinstance(param, click.Option):
+                continue  # arguments are in the usage line
             record = param.get_help_record(ctx)
             if record is not None:
                 long = [name for name in param.opts if name.startswith("--")]

@@ -40,9 +40,21 @@ _SHOWN = 12
 @click.option("--sure", is_flag=True, help="The 95 % interval must keep the bound, too.")
 @click.option("--confidence", help=f"Measures to try, a comma list of {one_of(MEASURES)}.  [all]")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The first N prompts only.")
-@click.option("--max-tokens", type=click.IntRange(min=1), default=MAX_TOKENS, show_default=True)
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    default=MAX_TOKENS,
+    show_default=True,
+    help="Most tokens of an answer.",
+)
 @click.option("--form", type=click.Choice(["chat", "plain"]), help="How prompts are asked.")
-@click.option("--out", metavar="FILE", default="quality.json", show_default=True)
+@click.option(
+    "--out",
+    metavar="FILE",
+    default="quality.json",
+    show_default=True,
+    help="The file to write, which --quality reads.",
+)
 @engine_options
 @json_option
 @click.pass_context

@@ -52,7 +52,11 @@ def _each(defaults: dict[str, Any]) -> str:
     help="Known systems to run.",
 )
 @plugin_option
-@click.option("--cache-ratios", metavar="X,Y", help=f"[{_each(_RATIOS)}]")
+@click.option(
+    "--cache-ratios",
+    metavar="X,Y",
+    help=f"Shares of the experts that the accelerator holds.  [{_each(_RATIOS)}]",
+)
 @click.option("--tokens", type=int, default=48, show_default=True, help="Decode steps measured.")
 @click.option("--expert-dtype", default="bf16", show_default=True, help="Of the routed experts.")
 @click.option(

@@ -200,7 +200,13 @@ def _print_mobile(rows: Sequence[Row]) -> None:
     help="Seeds of the routing in the rows seeds/...",
 )
 @click.option("--plots", metavar="DIR", help="Draw the figures into this folder.")
-@click.option("--plot-format", type=click.Choice(["png", "svg"]), default="png", show_default=True)
+@click.option(
+    "--plot-format",
+    type=click.Choice(["png", "svg"]),
+    default="png",
+    show_default=True,
+    help="Of the figures.",
+)
 @click.option("--jobs", type=click.IntRange(min=1), default=None, help="Processes.  [one per core]")
 @json_option
 def trimoe(

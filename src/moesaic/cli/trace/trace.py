@@ -68,7 +68,7 @@ def info(file: str, max_tokens: int, as_json: bool) -> None:
 @click.argument("file")
 @click.option("-o", "--output", required=True, help="The calibration, JSON.")
 @click.option("--name", help="What to call it; the output's name unless given.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the trial samples.")
 @json_option
 def fit(file: str, output: str, name: str | None, seed: int, as_json: bool) -> None:
     """Fit the synthetic generator to a trace."""
@@ -112,7 +112,7 @@ def fit(file: str, output: str, name: str | None, seed: int, as_json: bool) -> N
 @click.option("--layers", type=click.IntRange(min=1), help="MoE layers, instead of --model.")
 @click.option("--experts", type=click.IntRange(min=1), help="Experts per layer.")
 @click.option("--top-k", type=click.IntRange(min=1), help="Experts per token.")
-@click.option("--tokens", type=click.IntRange(min=1), required=True)
+@click.option("--tokens", type=click.IntRange(min=1), required=True, help="Of the trace.")
 @click.option("--ranks", type=click.IntRange(min=1), help="Experts stored per token; 2 top-k.")
 @click.option(
     "--forecast-depth",
@@ -121,7 +121,7 @@ def fit(file: str, output: str, name: str | None, seed: int, as_json: bool) -> N
     show_default=True,
     help="How many later layers each layer forecasts.",
 )
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the routing.")
 @click.option("-o", "--output", required=True, help="The trace, .moet.")
 @json_option
 def synthesize(output: str, as_json: bool, **asked: Any) -> None:
