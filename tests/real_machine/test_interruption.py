@@ -24,7 +24,7 @@ TOLERANCE = 1e-4
 HOW = settings("best-split", "two-speed", "impact", link_latency_us=200.0)
 
 
-def assert_books_are_true(runner: Runner) -> None:
+def assert_residency_is_true(runner: Runner) -> None:
     """Experts that are said to be there have the right weights there, and no slot is lost."""
     machine = runner.machine.layerwise
     assert isinstance(machine, LaneLayers)
@@ -79,7 +79,7 @@ def test_an_interruption_before_any_line_leaves_nothing_behind(name: str, stride
             decoded(runner, name, 1)
             runner.cache.truncate(0, length)
             if at % 10 == 0:
-                assert_books_are_true(runner)
+                assert_residency_is_true(runner)
         assert interrupted > usual.lines / 2 / stride
 
 
@@ -100,7 +100,7 @@ def test_being_interrupted_while_giving_up_is_no_harm_either(name: str) -> None:
             runner.cache.truncate(0, length)
             decoded(runner, name, 0)
             runner.cache.truncate(0, length)
-        assert_books_are_true(runner)
+        assert_residency_is_true(runner)
 
 
 def failing(call: Callable[..., None], at: int) -> Callable[..., None]:
@@ -138,7 +138,7 @@ def test_a_failing_kernel_fails_its_step_and_no_other(
                     runner.step(ForwardPass([Piece(0, truth(name).text[at - 1 : at])]))
             decoded(runner, name, at - 1)
         if slots:
-            assert_books_are_true(runner)
+            assert_residency_is_true(runner)
 
 
 @pytest.mark.parametrize("at", range(1, 9))
@@ -164,7 +164,7 @@ def test_a_failing_copy_fails_a_step_and_its_slot_is_not_believed(
             all_decoded(runner, name, range(30))
         step = runner.cache.length(0) - len(PROMPT)
         all_decoded(runner, name, range(step, step + 2))
-        assert_books_are_true(runner)
+        assert_residency_is_true(runner)
 
 
 def our_threads() -> set[threading.Thread]:

@@ -1,5 +1,5 @@
-"""What is in an accelerator's memory and what is under way to it: one set of books, kept by the
-thread that drives a pass, over whatever copies the experts."""
+"""What is in an accelerator's memory and what is under way to it, written down once by the thread
+that drives a pass, whatever copies the experts."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Copier(Protocol[CopyT]):
 
 class Ledger(Generic[CopyT]):
     """Residency changes in its verbs and nowhere else, so a view never changes during a decision.
-    It is lent while an executor keeps books of its own over the same slots."""
+    It is lent while another executor moves experts between the same slots by itself."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class Ledger(Generic[CopyT]):
         return tuple(stay[:FLIGHT_CAPACITY])
 
     def lend(self, load: Callable[[list[int]], None]) -> None:
-        """Another executor keeps the books when this has ended. `load` is given by
+        """Another executor moves experts when this has ended. `load` is given by
         `layer * experts + expert` the expert's slot, or -1."""
         assert not self.lent, "it is lent"
         self.copier.halt()
