@@ -17,19 +17,22 @@ from moesaic.core.worker_pool import worker_pool
 
 HEAVY = ("numpy", "numba", "rich", "matplotlib", "multiprocessing", "torch")
 CALL = "from moesaic.cli.main import main; main()"
+LIBRARY = "import click"
 COMMANDS = ("simulate", "compare", "run", "chat", "quality", "dram")
 HELPS = [("--help",), *((command, "--help") for command in COMMANDS)]
 
 
 @pytest.mark.parametrize("words", HELPS, ids=" ".join)
-def test_help_answers_within_0_3_s(words: tuple[str, ...]) -> None:
-    """Of processor time: other programs on a busy machine do not count."""
-    best = float("inf")
+def test_help_takes_little_more_than_its_library(words: tuple[str, ...]) -> None:
+    """Of processor time, and as a ratio within one run: neither other programs nor a slow moment of
+    the machine count. Help takes twice what importing click takes; numpy alone takes four times."""
+    best = {LIBRARY: float("inf"), CALL: float("inf")}
     for _ in range(5):
-        before = _children_s()
-        subprocess.run([sys.executable, "-c", CALL, *words], check=True, capture_output=True)
-        best = min(best, _children_s() - before)
-    assert best < 0.3
+        for code, least in best.items():
+            before = _children_s()
+            subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True)
+            best[code] = min(least, _children_s() - before)
+    assert best[CALL] < 3 * best[LIBRARY]
 
 
 def _children_s() -> float:
