@@ -1,6 +1,6 @@
 """docs/command-line.md from the commands themselves: `python -m benchmarks.command_reference`.
 
-What stands before the first mark is written by hand. Nothing here depends on the machine: a default
+The text before the first mark is not generated. Nothing here depends on the machine: a default
 that does (how many cores there are) is stated in words by the option's own help.
 """
 

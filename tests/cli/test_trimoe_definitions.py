@@ -1,5 +1,5 @@
 """Are shares, utilisation, roofline points and overheads of the TriMoE reproduction what their
-definitions say? Small cases by hand.
+definitions say? On small cases, with the expected numbers written out.
 Do sources with classes of experts give each class its share of the tokens?"""
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def test_widened_on_the_gpu_as_on_the_cpu(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["int8", "int4"])
 def test_pieces_of_a_wide_head_in_a_graph(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replayed with other inputs; the scratch holds a piece only."""
-    for module in ("kernels.gpu.dense", "kernels.quantized_linear"):
+    for module in ("kernels.gpu.dense", "kernels.quantized_matrix"):
         monkeypatch.setattr(f"moesaic.{module}.SCRATCH", 1000 * 256)
     weight = on_gpu((3500, 256), dtype)
     assert len(weight.scratch.on(weight.codes.device)) == 1000 * 256

@@ -9,7 +9,7 @@ import torch
 from closed_loop import assembled, chosen
 from made_up import random_steps, small_machine, small_model
 from moesaic.core.body import Decider
-from moesaic.machines.real.forward_pass import ForwardPass
+from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from moesaic.machines.real.layerwise import Layerwise
 from moesaic.machines.sim.physics import Physics
 from moesaic.machines.sim.planning_cost import PlanningCost
@@ -33,6 +33,12 @@ class Every:
         self.passes += 1
         self._layers.submit(number, work, brain)
 
+    def leave(self) -> None:
+        """The slots stay where they are."""
+
+    def close(self) -> None:
+        """The other executor is not closed with it."""
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._layers, name)
 
@@ -48,6 +54,21 @@ def test_the_first_executor_that_does_not_refuse_runs_a_pass() -> None:
     assert every.passes == 2
     assert found.text == expected.text
     assert torch.allclose(found.logits, expected.logits, atol=1e-4)
+
+
+def test_a_choice_is_not_kept_for_another_time() -> None:
+    """The same pass again, when its executor is gone."""
+    model, how = loaded(FAMILY), settings("best-split", "two-speed", "impact")
+    with running(model, how, model.slots(0.25)) as runner:
+        every = Every(runner.machine.layerwise)
+        runner.machine.add(every)
+        work = ForwardPass([Piece(0, [1, 2, 3], first=0)])
+        for _ in range(2):  # the second time, the executor in front would run it
+            assert runner.refuses(work) is None
+        runner.machine.use_only_layerwise("it is gone")
+        runner.step(work)
+        assert runner.machine.last is runner.machine.layerwise
+    assert every.passes == 0
 
 
 def test_planning_is_charged_by_the_machine_that_has_a_clock_for_it() -> None:

@@ -12,7 +12,7 @@ from moesaic.policies.gate.base import Gate, GateStep
 
 
 def gate_step(work: ForwardPass) -> GateStep:
-    """What a gate is told of a pass."""
+    """The pass as gates see it: tokens, prompts and attempts of every sequence."""
     return GateStep(
         tuple(len(each.tokens) for each in work.pieces),
         tuple(each.of_prompt for each in work.pieces),

@@ -1,4 +1,4 @@
-"""Records a routing trace of a run: it is told of every layer's routing.
+"""Records a routing trace of a run: a listener of every layer's routing.
 
 Every request is a document. The trace has whole steps only, and holds what the routing carries:
 the chosen experts and their weights, and the next best with their scores.

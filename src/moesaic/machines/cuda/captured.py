@@ -27,8 +27,7 @@ Native = Callable[[], NativeBrain | None]
 
 class Captured:
     """An `Executor`. `native` is the brain's state and functions, or None where those alone do not
-    decide; `brain` is its handle. The network and the slots are those of
-    `layers`."""
+    decide; `brain` is its handle. The network and the slots are those of `layers`."""
 
     def __init__(self, layers: GpuLayers, brain: Decider, native: Native) -> None:
         self._decoder, self._cache, self._layers = layers.decoder, layers.cache, layers
@@ -54,7 +53,7 @@ class Captured:
         if decides is not self._brain or self._native() is None:
             yield "its plans are made by functions of Python"
         if work.listener is not None:
-            yield "a listener is told of every layer"
+            yield "a listener needs every layer's routing in Python"
         if work.reused is not None and not work.reused.complete:
             yield "its routers choose for all tokens or for none"
         if work.longest > self._cache.max_length:

@@ -32,8 +32,8 @@ class Guard(Protocol):
 
 
 class Machine(Probed):
-    """A pass is run by the fastest executor that does not refuse it; `layerwise` refuses none. So
-    does the simulator's body: this one is in real time."""
+    """A `Body` in real time. A pass is run by the fastest executor that does not refuse it;
+    `layerwise` refuses only passes that are wanted `ahead`."""
 
     def __init__(
         self, layerwise: Layerwise, why_layerwise: str, guard: Guard | None = None
@@ -47,14 +47,14 @@ class Machine(Probed):
         self.last: Executor | None = None  # that ran a pass to its end
         self._active: Executor = layerwise
         self._under_way: Executor | None = None
-        self._asked: tuple[ForwardPass, Executor, str | None] | None = None  # the last choice
+        self._chosen: tuple[ForwardPass, Executor] | None = None  # for a pass just asked about
         self._passes = -1  # the number of the last one
         self._moved_before = 0  # bytes, by executors that are gone
 
     def add(self, executor: Executor) -> None:
         """It is asked before all others from now on."""
         self.executors.insert(0, executor)
-        self.why_layerwise = None
+        self.why_layerwise, self._chosen = None, None
 
     def use_only_layerwise(self, because: str) -> None:
         """From now on every pass runs layer by layer."""
@@ -64,12 +64,13 @@ class Machine(Probed):
             self._moved_before += executor.bytes_moved
             executor.close()
         self.executors, self.why_layerwise = [self.layerwise], because
-        self._active, self.last = self.layerwise, None
+        self._active, self.last, self._chosen = self.layerwise, None, None
 
     def refuses(self, work: ForwardPass, brain: Decider) -> str | None:
         """Why the fastest executor cannot run this pass, if no other can either."""
-        chosen, why = self._choose(work, brain)
-        return why if chosen is None else None
+        found, why = self._find(work, brain)
+        self._chosen = None if found is None else (work, found)
+        return why if found is None else None
 
     def step(self, work: ForwardPass, brain: Decider) -> StepReport:
         self.run(work, brain)
@@ -86,8 +87,7 @@ class Machine(Probed):
             self._guard.check()
         try:
             self.abandon()
-            executor, why = self._choose(work, brain)
-            assert executor is not None, why
+            executor = self._choose(work, brain)
             self._passes += 1
             self._under_way = executor
             if executor is not self._active:
@@ -99,16 +99,22 @@ class Machine(Probed):
             with self._explained():
                 raise
 
-    def _choose(self, work: ForwardPass, brain: Decider) -> tuple[Executor | None, str | None]:
-        """Who runs a pass, and why the fastest does not; a pass that was just asked about is not
-        asked about again."""
-        if self._asked is not None and self._asked[0] is work:
-            return self._asked[1:]
+    def _choose(self, work: ForwardPass, brain: Decider) -> Executor:
+        """The answer to a caller that has just asked about this pass is used, once: finding another
+        would cost the GPU time between two tokens."""
+        chosen, self._chosen = self._chosen, None
+        if chosen is not None and chosen[0] is work:
+            return chosen[1]
+        found, why = self._find(work, brain)
+        assert found is not None, why
+        return found
+
+    def _find(self, work: ForwardPass, brain: Decider) -> tuple[Executor | None, str | None]:
+        """Who runs a pass, and why the fastest executor does not."""
         first: str | None = None
         for executor in self.executors:
             why = executor.refuses(work, brain)
             if why is None:
-                self._asked = work, executor, first
                 return executor, first
             first = first or why
         return None, first
