@@ -13,8 +13,8 @@ import torch
 from command import refused, run
 
 from moesaic.cli.command_line import app
-from moesaic.cli.run import demo, demo_runs, demo_simulations, demo_stock
-from moesaic.cli.run.demo_policies import ENTRIES, entries_here, refused_here
+from moesaic.cli.run import demo, demo_runs, demo_simulations
+from moesaic.cli.run.demo_runs import ENTRIES, entries_here, refused_here
 from moesaic.lab.against import ours, stock_transformers
 from moesaic.models.bundled_model import NAME, default_model
 from moesaic.policies.systems import SYSTEMS
@@ -40,8 +40,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(demo_runs, "ANSWER_TOKENS", ANSWER)
         patched.setattr(demo_runs, "REPEATS", 1)
-        patched.setattr(demo_stock, "CASES", ((8,), (4,)))
-        patched.setattr(demo_stock, "ROUNDS", 1)
+        patched.setattr(demo_runs, "STOCK_CASES", ((8,), (4,)))
+        patched.setattr(demo_runs, "STOCK_ROUNDS", 1)
         for module in (ours, stock_transformers):  # starting other processes takes long
             patched.setattr(module, "in_own_process", lambda name, work, *given, **_: work(*given))
         patched.setattr(demo_simulations, "RATIOS", (0.25,))

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from command import refused, run, run_json
 
+from moesaic.cli.info import doctor
 from moesaic.cli.info import doctor as doctor_module
-from moesaic.cli.info import environment
 from moesaic.hardware.host import Gpu, Host, NumaNode, this_host
 from moesaic.hardware.machine_reader import load_machine, machine_file
 from moesaic.hardware.machine_writer import save_machine
@@ -59,9 +59,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for variable in ("NUMBA_CACHE_DIR", "MOESAIC_CACHE"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(environment, "version", lambda package: "1.2.3")
+    monkeypatch.setattr(doctor, "version", lambda package: "1.2.3")
     if native() is None:
-        monkeypatch.setattr(environment, "choose_kernel", lambda: "amx")
+        monkeypatch.setattr(doctor, "choose_kernel", lambda: "amx")
         monkeypatch.setattr(sys.modules[__name__], "choose", lambda: "amx")
     monkeypatch.setattr(doctor_module, "nvidia_driver", lambda: NvidiaDriver(None, (), "no driver"))
     monkeypatch.setattr(doctor_module, "cuda_problem", lambda: "no driver: install it")
@@ -154,7 +154,7 @@ def test_a_missing_package(
         return "1.2.3"
 
     place(WELL_EQUIPPED)
-    monkeypatch.setattr(environment, "version", version)
+    monkeypatch.setattr(doctor, "version", version)
     output = run_json("doctor")
     assert output["used"]["packages"][package] is None
     assert output["used"]["cpu_kernel"] == (None if package == "torch" else choose())
@@ -207,7 +207,7 @@ def test_the_instructions_that_a_better_kernel_needs(
     missing: list[str],
 ) -> None:
     place(replace(WELL_EQUIPPED, isa=isa))
-    monkeypatch.setattr(environment, "choose_kernel", lambda: kernel)
+    monkeypatch.setattr(doctor, "choose_kernel", lambda: kernel)
     monkeypatch.setattr(instruction_sets, "native", lambda: True)
     monkeypatch.setattr(instruction_sets, "available", lambda: (kernel, "reference"))
     assert words in run("doctor").out
@@ -219,7 +219,7 @@ def test_a_cpu_without_any_kernel_says_what_it_has_not_got(
 ) -> None:
     place(replace(WELL_EQUIPPED, isa=("avx2", "f16c")))
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(environment, "choose_kernel", lambda: "reference")
+    monkeypatch.setattr(doctor, "choose_kernel", lambda: "reference")
     assert "this CPU has not got fma" in lacks()["kernels"]["what"]
 
 
@@ -244,7 +244,7 @@ def test_an_installation_without_native_kernels_says_why(
     place(replace(WELL_EQUIPPED, isa=isa))
     for where in (instruction_sets, doctor_module):
         monkeypatch.setattr(where, "native", lambda: None)
-    monkeypatch.setattr(environment, "choose_kernel", lambda: "reference")
+    monkeypatch.setattr(doctor, "choose_kernel", lambda: "reference")
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(platform, "system", lambda: "Linux")
     monkeypatch.setattr(shutil, "which", lambda name: compiler)
@@ -296,7 +296,7 @@ def test_the_cache_is_where_compiled_policies_are_kept(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     kept = compiled._cache_folder.__wrapped__()
     assert kept is not None
-    assert Path(kept).parent == environment.compiled_folder()
+    assert Path(kept).parent == doctor.compiled_folder()
 
 
 def test_looking_loads_none_of_the_packages_and_leaves_nothing(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_looking_loads_none_of_the_packages_and_leaves_nothing(tmp_path: Path) -
     )
     loaded = set(done.stdout.rsplit("loaded:", 1)[1].split())
     assert "moesaic.cli.info.doctor" in loaded
-    assert not loaded & {*environment.PACKAGES, "numba"}
+    assert not loaded & {*doctor.PACKAGES, "numba"}
     assert list(tmp_path.iterdir()) == []
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from command import refused, run, run_json
 
-from moesaic.cli.study.trimoe_lines import pivot
+from moesaic.cli.study.reproduction_rows import pivot
 from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import Reproduction, paper
 from moesaic.reproductions.trimoe.real_traces import TRACES

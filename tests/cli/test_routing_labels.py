@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from moesaic.cli.study import (
-    reproduce_tables,
+    reproduce,
     reproduce_trimoe,
     reproduce_trimoe_pictures,
-    trimoe_lines,
+    reproduction_rows,
 )
-from moesaic.cli.study.routing_label import named, titled
+from moesaic.cli.study.reproduction_rows import named, titled
 from moesaic.reproductions.row import Row
 
 MADE = "simulator on trimoe-paper, synthetic routing, batch 512"
@@ -39,9 +39,9 @@ def test_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     def note(title: str, *rest: Any) -> None:
         titles.append(title)
 
-    for module in (reproduce_tables, reproduce_trimoe):
+    for module in (reproduce, reproduce_trimoe):
         monkeypatch.setattr(module, "print_table", note)
-    reproduce_tables.print_rows(
+    reproduce.print_rows(
         [row("ttft@h200"), row("fig9/olmoe/0.25/lru"), row("fig7/olmoe/128/0.25/moesaic")]
     )
     assert len(titles) == 3
@@ -73,7 +73,7 @@ def test_pictures(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         row(f"fig7/{model}/128@own-share"),
         row("fig8/chat/+cpu@own-share"),
         *(row(f"fig9/{what}/2/trimoe@{rule}") for what in ("ndp", "cpu")
-          for rule in trimoe_lines.RULES),
+          for rule in reproduction_rows.RULES),
         row("table3/trimoe/gpu/busy@own-share"),
         row("sensitivity/a/trimoe"),
     ]  # fmt: skip

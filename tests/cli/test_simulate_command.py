@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from command import SMALL, refused, run, run_json
 
-from moesaic.cli.shared.in_time import in_time
+from moesaic.cli.shared.output import in_time
 from moesaic.cli.shared.simulation_options import CACHE_RATIO, MACHINE
 from moesaic.cli.study.simulate_recording import RecordedStep, Recording
 from moesaic.model_info.model_zoo import load_model

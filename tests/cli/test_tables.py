@@ -12,11 +12,10 @@ from command import SMALL, run
 
 import moesaic
 from moesaic.cli.shared.output import print_table
-from moesaic.cli.study.quality_tables import print_quality
-from moesaic.cli.study.reproduce import _print_mobile
-from moesaic.cli.study.reproduce_tables import print_rows
+from moesaic.cli.study.quality import print_quality
+from moesaic.cli.study.reproduce import _print_mobile, print_rows
 from moesaic.cli.study.reproduce_trimoe import print_rows as print_trimoe
-from moesaic.cli.study.trimoe_lines import RULES
+from moesaic.cli.study.reproduction_rows import RULES
 from moesaic.reproductions.row import Row
 
 BORDERS = re.compile(r"[\u2500-\u257f]+")

@@ -159,7 +159,7 @@ def test_llama_bench_runs_with_as_many_layers_experts_on_the_gpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A quarter of eight layers: experts of the first six on the CPU; all of them: of none."""
-    from moesaic.cli.study.bench_peers import run_peers
+    from moesaic.cli.study.bench_against import run_peers
 
     (tmp_path / "config.json").write_text(json.dumps(QWEN))
     model = random_model(str(tmp_path / "config.json"))
@@ -192,7 +192,7 @@ def test_a_peer_that_cannot_take_part_costs_no_measurements(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ours are made by then."""
-    from moesaic.cli.study.bench_peers import run_peers
+    from moesaic.cli.study.bench_against import run_peers
 
     program = tmp_path / "llama-bench"
     program.write_text("#!/bin/sh\n")

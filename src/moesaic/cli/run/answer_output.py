@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from moesaic.cli.shared.gate_lines import gate_lines
-from moesaic.cli.shared.in_time import in_time
+from moesaic.cli.shared.output import in_time
 from moesaic.core.units import GB, NS_PER_S, NS_PER_US
 
 if TYPE_CHECKING:

@@ -1,4 +1,5 @@
-"""`moesaic chat`: a conversation with a model, on a terminal or through a pipe."""
+"""`moesaic chat`: a conversation with a model, on a terminal or through a pipe, and the slash
+commands of it."""
 
 from __future__ import annotations
 
@@ -13,7 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from moesaic.cli.run.prompt import system_prompt_option
+from moesaic.cli.run.answer_output import (
+    answer_fields,
+    answer_lines,
+    detail_lines,
+    ending,
+    fills,
+    hit_rate_lines,
+    print_lines,
+    warn_incomplete,
+)
+from moesaic.cli.run.prompt import as_text, system_prompt_option
 from moesaic.cli.run.sampling_options import sampling_options, sampling_params
 from moesaic.cli.shared.bundled_defaults import announce_bundled, with_bundled_defaults
 from moesaic.cli.shared.engine_options import (
@@ -23,15 +34,17 @@ from moesaic.cli.shared.engine_options import (
 )
 from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.model_folder import model_folder
+from moesaic.cli.shared.out_files import check_routing, check_writable
 from moesaic.cli.shared.short_help import ShortHelpCommand
 from moesaic.cli.shared.usual_options import CHAT
-from moesaic.core.errors import ImpossibleSetting, MoesaicError
+from moesaic.core.errors import ImpossibleSetting, MoesaicError, UnknownName
 
 if TYPE_CHECKING:
     from moesaic.cli.run.conversation import Conversation
     from moesaic.engine.completion import Chunk, Completion
     from moesaic.engine.preparation import Prepared
     from moesaic.engine.sampling.sampling_params import SamplingParams
+
 
 MAX_TOKENS = 1024
 
@@ -56,8 +69,6 @@ def chat(model: str | None, as_json: bool, **asked: Any) -> None:
     folder = model_folder(model, settings)
     params = sampling_params(with_bundled_defaults(asked, folder), as_json, folder)
     if asked["record"] is not None:
-        from moesaic.cli.shared.out_files import check_routing
-
         check_routing("--record", asked["record"])
 
     from moesaic.cli.run.conversation import Conversation
@@ -91,7 +102,6 @@ def _check_chat_template(prepared: Prepared, params: SamplingParams, system: str
 
 def _talk(conversation: Conversation, answer: Callable[[Conversation, str], Completion]) -> int:
     """Until the user leaves. The exit status is that of the first line that failed, if one did."""
-    from moesaic.cli.run.chat_commands import run_command
     from moesaic.cli.shared.exit_status import INCOMPLETE, exit_status
 
     failed, complete = 0, True
@@ -111,8 +121,6 @@ def _talk(conversation: Conversation, answer: Callable[[Conversation, str], Comp
 
 
 def _answer(conversation: Conversation, text: str, stats: bool) -> Completion:
-    from moesaic.cli.run.answer_output import ending, fills
-    from moesaic.cli.run.chat_commands import print_stats
 
     completion = conversation.answer(text, _show)
     if not (completion.text or "").endswith("\n"):
@@ -127,7 +135,6 @@ def _answer(conversation: Conversation, text: str, stats: bool) -> Completion:
 
 
 def _answer_in_json(conversation: Conversation, text: str) -> Completion:
-    from moesaic.cli.run.answer_output import answer_fields, warn_incomplete
 
     try:
         completion = conversation.answer(text, lambda chunk: None)
@@ -148,8 +155,6 @@ def _show(chunk: Chunk) -> None:
 def _lines() -> Iterator[str]:
     """What the user types, or what is piped in."""
     if not _on_terminal():
-        from moesaic.cli.run.prompt import as_text
-
         yield from (as_text(line).rstrip("\r\n") for line in sys.stdin.buffer)
         return
     with suppress(ImportError):
@@ -169,3 +174,70 @@ def _lines() -> Iterator[str]:
 
 def _on_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+LEAVE = ("/quit", "/exit")
+
+
+def run_command(line: str, conversation: Conversation) -> bool:
+    """Run the command; False: quit."""
+    name, _, rest = line.partition(" ")
+    if name in LEAVE:
+        return False
+    if name not in COMMANDS:
+        raise UnknownName("command", name, [*COMMANDS, *LEAVE])
+    _, run = COMMANDS[name]
+    run(conversation, rest.strip())
+    return True
+
+
+def _help(conversation: Conversation, rest: str) -> None:
+    for name, (words, _) in COMMANDS.items():
+        click.echo(f"{name:<9}{words}", err=True)
+    click.echo("/quit    or /exit or Ctrl-D: leave. Ctrl-C ends an answer.", err=True)
+    click.echo("A message that begins with a slash: put a space before it.", err=True)
+
+
+def print_stats(conversation: Conversation, rest: str = "") -> None:
+    stats, latest = conversation.model.batcher.stats(), conversation.latest
+    if latest is None:
+        click.echo("there is no answer yet", err=True)
+        return
+    print_lines(
+        answer_lines([latest], conversation.limits), hit_rate_lines(stats), detail_lines(stats)
+    )
+    total = f"{stats.prompt_tokens} prompt tokens and {stats.generated_tokens} generated tokens"
+    print_lines(iter([("so far", f"{total} in {stats.step_s:.1f} s")]))
+
+
+def _reset(conversation: Conversation, rest: str) -> None:
+    conversation.reset()
+    kept = "" if conversation.system is None else "; the system message is kept"
+    click.echo(f"started a new conversation{kept}", err=True)
+
+
+def _system(conversation: Conversation, rest: str) -> None:
+    conversation.system = rest or None
+    done = "is used from the next answer on" if rest else "is removed"
+    click.echo(f"the system message {done}", err=True)
+
+
+def _save(conversation: Conversation, rest: str) -> None:
+    if not rest:
+        raise ImpossibleSetting("/save needs the name of a file, as in /save talk.json")
+    check_writable("/save", rest)
+    try:
+        conversation.save(rest)
+    except OSError as error:
+        raise ImpossibleSetting(f"/save {rest!r}: {error.strerror}") from None
+    click.echo(f"wrote {rest}", err=True)
+
+
+# command -> (description, function)
+COMMANDS: dict[str, tuple[str, Callable[[Conversation, str], None]]] = {
+    "/help": ("list the commands.", _help),
+    "/stats": ("tokens and times of the last answer and of the whole conversation.", print_stats),
+    "/system": ("TEXT: set the system message; without TEXT, remove it.", _system),
+    "/reset": ("begin a new conversation.", _reset),
+    "/save": ("FILE: write the conversation as JSON.", _save),
+}

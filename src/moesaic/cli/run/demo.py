@@ -75,17 +75,17 @@ def demo(question: str | None, out: str, tokens: int) -> None:
     are compared on it, on this machine and on a simulated one with a GPU."""
     _check_packages()
 
-    from moesaic.cli.run.demo_policies import refused_here
     from moesaic.cli.run.demo_runs import (
         QUESTIONS,
         compare_here,
+        compare_with_stock,
+        draw_answer,
         emulated_answer,
         first_answer,
         record_questions,
+        refused_here,
     )
     from moesaic.cli.run.demo_simulations import LARGE, check, compare_large
-    from moesaic.cli.run.demo_stock import compare_with_stock
-    from moesaic.cli.run.demo_timeline import draw_answer
 
     check(tokens)
     folder = _folder(out)

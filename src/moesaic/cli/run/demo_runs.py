@@ -1,5 +1,10 @@
-"""The demo's real runs: one answer as it comes, on the CPU; an answer under all policies with an
-emulated accelerator; and a recording of what the routers say to more questions."""
+"""The real runs of the demo. The bundled model answers here and in stock transformers, on the same
+threads, each alone in its process. An answer under several policies is computed with an emulated
+accelerator, a typical step of it is drawn, and what the routers say to more questions is recorded.
+
+The policies are those of the known systems, which differ in everything, and other caches under the
+default schedule. Systems whose rules the emulated accelerator cannot follow are left out.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +15,53 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from moesaic.cli.run.demo_policies import DemoRun, entries_here
 from moesaic.cli.shared.engine_options import engine_settings, one_text_settings
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.policies.systems import SYSTEMS, System
 
 if TYPE_CHECKING:
     from moesaic.engine.completion import Completion
+    from moesaic.engine.preparation import Prepared
     from moesaic.engine.run_stats import RunStats
+    from moesaic.lab.bench.step_recorder import StepRecorder
+
+
+OWN = "moesaic"
+_OTHER_CACHES = ("lru", "lfu", "mrs")
+
+
+class DemoRun(NamedTuple):
+    label: str
+    options: dict[str, Any]
+
+
+ENTRIES = (
+    *(DemoRun(system, {"system": system}) for system in SYSTEMS),
+    *(DemoRun(f"{OWN}+{cache}", {"system": OWN, "cache": cache}) for cache in _OTHER_CACHES),
+)
+
+
+def refused_here() -> dict[str, str]:
+    """Systems that the emulated accelerator refuses -> why."""
+    found = {name: _refusal(system) for name, system in SYSTEMS.items()}
+    return {name: why for name, why in found.items() if why is not None}
+
+
+def entries_here() -> list[DemoRun]:
+    refused = refused_here()
+    return [entry for entry in ENTRIES if entry.options["system"] not in refused]
+
+
+def _refusal(system: System) -> str | None:
+    from moesaic.machines.accelerators import EMULATED
+    from moesaic.policies.policy_checks import check_real
+
+    try:
+        check_real(system.policies, EMULATED)
+    except ImpossibleSetting as error:
+        return str(error)
+    return None
+
 
 ON_CPU: dict[str, Any] = {"accelerator": "none"}  # beside stock transformers there
 EMULATED: dict[str, Any] = {"accelerator": "emulated", "cache_ratio": 0.25}
@@ -152,3 +198,65 @@ def _row(entry: DemoRun, measured: _Measured, expected: Completion) -> tuple[obj
         "yes" if measured.texts == {expected.tokens} else "no",
         None if rate is None else f"{rate:.0f}",
     )
+
+
+STOCK_CASES = (64,), (48,)  # tokens read, tokens written
+STOCK_ROUNDS = 2
+
+
+def compare_with_stock() -> None:
+    from moesaic.cli.study.bench_against import against_result, print_against, run_against
+    from moesaic.lab.against.ours import MeasuredModel
+    from moesaic.lab.bench.bench_configs import plan_configs
+    from moesaic.lab.bench.bench_model import from_folder
+    from moesaic.lab.bench.cases import make_cases
+    from moesaic.lab.bench.replayed_routing import OWN
+    from moesaic.models.bundled_model import default_model
+
+    folder, cases = default_model(), make_cases(*STOCK_CASES)
+    found = from_folder(folder)
+    (config,) = plan_configs(found.spec, [("moesaic", one_text_settings(ON_CPU))], cases)
+    measured = MeasuredModel(str(folder), None, None, OWN, cases)
+    rows = run_against(("transformers",), found, config, measured, STOCK_ROUNDS)
+    print_against(against_result(rows, found, config, "moesaic demo"), rows)
+
+
+def draw_answer(answer: Completion, picture: Path, trace: Path) -> None:
+    """A typical decode step as a picture, the last ones as a Chrome trace."""
+    from moesaic.cli.shared.perfetto import write_perfetto
+    from moesaic.cli.shared.timeline_info import recorded_info, recording_of
+    from moesaic.cli.shared.timeline_picture import draw_timeline
+    from moesaic.engine.preparation import prepare
+
+    prepared = prepare(None, one_text_settings(EMULATED))
+    recorder = _recorded(prepared, answer)
+    info = recorded_info(recorder, prepared.settings, prepared.plan, "own routing")
+    recording = recording_of(recorder)
+    draw_timeline(str(picture), info, recording)
+    write_perfetto(str(trace), info, recording, "moesaic demo")
+
+
+def _recorded(prepared: Prepared, answer: Completion) -> StepRecorder:
+    from moesaic.engine.assemble import assemble
+    from moesaic.lab.bench.bench_steps import CaseRuns, run_steps
+    from moesaic.lab.bench.step_recorder import StepRecorder
+    from moesaic.machines.real.forward_pass import ForwardPass, Piece
+    from moesaic.models.open_model import load_decoder
+
+    settings, plan, recorder = prepared.settings, prepared.plan, StepRecorder()
+    prompt, piece = list(answer.prompt_tokens), settings.step_tokens
+    pieces = [prompt[start : start + piece] for start in range(0, len(prompt), piece)]
+    runner = assemble(
+        load_decoder(prepared.opened, plan.dtype, kernel=settings.kernel),
+        prepared.opened.experts,
+        plan.expert_dtype,
+        settings,
+        plan.capacity,
+        timeline=recorder.timeline,
+    )
+    try:
+        run_steps(runner, [ForwardPass([Piece(0, tokens)]) for tokens in pieces], CaseRuns())
+        recorder.record(runner, [ForwardPass([Piece(0, [token])]) for token in answer.tokens])
+    finally:
+        runner.close()
+    return recorder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from moesaic.cli.shared.in_time import in_time
+from moesaic.cli.shared.output import in_time
 
 
 def gate_lines(gate: dict[str, Any]) -> list[tuple[str, str]]:

@@ -1,7 +1,8 @@
 """How results reach the user: one JSON object, or rich tables.
 
 Progress is a bar, and where standard error is a file or a pipe a line now and then, so that
-the log of a long command shows that it is alive and how far it is."""
+the log of a long command shows that it is alive and how far it is.
+"""
 
 from __future__ import annotations
 
@@ -122,3 +123,11 @@ class ProgressLines:
         self._due = now + max(FIRST_S, SHARE * elapsed)
         of = "" if self._total is None else f" of {self._total}"
         click.echo(f"{self._description}: {self._done}{of}, {elapsed:.0f} s", err=True)
+
+
+def in_time(seconds: float) -> str:
+    """Three digits and a unit."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from moesaic.cli.shared.in_time import in_time
+from moesaic.cli.shared.output import in_time
 from moesaic.cli.shared.pictures import (
     FAINT,
     GRID,

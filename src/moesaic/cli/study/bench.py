@@ -142,10 +142,9 @@ def bench(context: click.Context, /, model: str | None, as_json: bool, **asked: 
         _check_against(asked, settings, recorded)
     found = _open(model, asked, settings[0][1])
 
-    from moesaic.cli.study.bench_formats import print_as
-    from moesaic.cli.study.bench_peers import print_comparison, run_peers
+    from moesaic.cli.study.bench_against import print_comparison, run_peers
     from moesaic.cli.study.bench_runs import run_with_progress
-    from moesaic.cli.study.bench_tables import described
+    from moesaic.cli.study.bench_tables import described, print_as
     from moesaic.lab.bench.bench_configs import (
         check_fallbacks,
         check_layouts,

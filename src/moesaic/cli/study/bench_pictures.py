@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from moesaic.cli.shared.recorded_timeline import recorded_info, recording_of
+from moesaic.cli.shared.timeline_info import recorded_info, recording_of
 from moesaic.cli.study.bench_runs import Done
 
 if TYPE_CHECKING:

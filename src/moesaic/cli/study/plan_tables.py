@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from moesaic.cli.shared.in_time import in_time
-from moesaic.cli.shared.output import print_table
+from moesaic.cli.shared.output import in_time, print_table
 from moesaic.machines.accelerators import has_slots
 
 Row = tuple[str, str, str, str]

@@ -1,4 +1,9 @@
-"""`moesaic reproduce`: a paper's tables and figures, with the paper's value beside ours."""
+"""`moesaic reproduce`: a paper's tables and figures, with the paper's value beside ours.
+
+Tables fit a terminal; `--json` has the rows in full. The id of a row says what it is:
+`figure/model/length/ratio/system`, `fig9/model/capacity/cache`, and for the claims with numbers
+`claim@machine`, with `/speedup` behind it where it is a ratio.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moesaic.cli.shared.output import print_json, print_table, progress
 from moesaic.cli.shared.simulation_options import command_line, json_option, names
-from moesaic.cli.study.reproduce_measured import measured_options
+from moesaic.cli.study.reproduce_measured import (
+    check_measured,
+    check_not_measured,
+    measured_options,
+    print_measured,
+    run_measured,
+)
+from moesaic.cli.study.reproduction_rows import titled
 from moesaic.core.errors import ImpossibleSetting, MissingExtra
 
 if TYPE_CHECKING:
@@ -47,9 +60,6 @@ def hybrimoe(
     if asked["measured"]:
         _measured_hybrimoe(only, traces, jobs, as_json, asked, command_line(context))
         return
-    from moesaic.cli.shared.output import print_json, progress
-    from moesaic.cli.study.reproduce_measured import check_not_measured
-    from moesaic.cli.study.reproduce_tables import print_rows
     from moesaic.reproductions.hybrimoe import Reproduction
 
     check_not_measured(asked)
@@ -71,12 +81,6 @@ def _measured_hybrimoe(
     asked: dict[str, Any],
     command: str,
 ) -> None:
-    from moesaic.cli.shared.output import print_json
-    from moesaic.cli.study.reproduce_measured import (
-        check_measured,
-        print_measured,
-        run_measured,
-    )
 
     if find_spec("torch") is None:
         raise MissingExtra("reproduce hybrimoe --measured", "engine")
@@ -104,7 +108,6 @@ def mobile(only: str, jobs: int | None, as_json: bool, **asked: Any) -> None:
 
     Simulated at the paper's fallback ratios (table2 to fig5), answered by the bundled model
     (accuracy), and its speed measured on this machine (measured)."""
-    from moesaic.cli.shared.output import print_json
 
     cores = jobs or os.cpu_count() or 1
     if asked["together"]:
@@ -122,7 +125,6 @@ def mobile(only: str, jobs: int | None, as_json: bool, **asked: Any) -> None:
 
 def _mobile_rows(only: str, asked: dict[str, Any], cores: int) -> list[Row]:
     from moesaic.cli.shared.out_files import check_pictures_folder
-    from moesaic.cli.shared.output import progress
     from moesaic.reproductions.mobile import Reproduction
 
     for name in ("machines", "batches"):
@@ -157,7 +159,6 @@ def _check_together(only: str, asked: dict[str, Any]) -> None:
 
 
 def _together(asked: dict[str, Any], cores: int) -> list[Gains]:
-    from moesaic.cli.shared.output import progress
     from moesaic.reproductions.mobile.together import gains, grid, seconds
 
     batches = [int(each) for each in _listed("--batches", asked["batches"], str.isdecimal)]
@@ -178,8 +179,6 @@ def _listed(
 
 
 def _print_mobile(rows: Sequence[Row]) -> None:
-    from moesaic.cli.shared.output import print_table
-    from moesaic.cli.study.routing_label import titled
 
     cells = [
         (row.id, row.claim, row.paper, f"{row.ours:.3g}", row.ratio and f"{row.ratio:.2f}")
@@ -219,7 +218,6 @@ def trimoe(
     as_json: bool,
 ) -> None:
     """TriMoE: figures 3 and 5 to 9, table 3 and section 5.5, under each contention rule."""
-    from moesaic.cli.shared.output import print_json, progress
     from moesaic.cli.study.reproduce_trimoe import draw, drawable, print_rows
     from moesaic.reproductions.trimoe import Reproduction
 
@@ -240,7 +238,6 @@ def trimoe(
 
 
 def _print_together(found: Sequence[Gains]) -> None:
-    from moesaic.cli.shared.output import print_table
 
     cells = [
         (
@@ -258,3 +255,58 @@ def _print_together(found: Sequence[Gains]) -> None:
     )
     columns = ("machine", "batch", "policies", "A", "B", "both", "AxB", "A|B")
     print_table(title, columns, cells)
+
+
+FIGURES = {"fig7": "Fig. 7: time to first token, ms", "fig8": "Fig. 8: time between tokens, ms"}
+
+
+def print_rows(rows: Sequence[Row]) -> None:
+    _print_claims([row for row in rows if "@" in row.id])
+    _print_hit_rates([row for row in rows if row.id.startswith("fig9/")])
+    for figure, title in FIGURES.items():
+        _print_figure(title, [row for row in rows if row.id.startswith(f"{figure}/")])
+
+
+def _print_claims(rows: Sequence[Row]) -> None:
+    """One line per claim, one column per machine."""
+    machines = list(dict.fromkeys(_machine(row) for row in rows))
+    lines: dict[tuple[str, str], list[object]] = {}
+    for row in rows:
+        line = lines.setdefault((row.claim, row.unit), [row.claim, row.paper])
+        line.append(f"{row.ours:.3g} {row.unit}")
+    if lines:
+        title = "What the paper says in numbers, and what each machine gives"
+        print_table(titled(title, rows), ["claim", "paper", *machines], list(lines.values()))
+
+
+def _machine(row: Row) -> str:
+    return row.id.partition("@")[2].partition("/")[0]
+
+
+def _print_hit_rates(rows: Sequence[Row]) -> None:
+    """One line per model and capacity; the paper's value behind ours where it states one."""
+    caches = list(dict.fromkeys(row.id.rsplit("/", 1)[1] for row in rows))
+    lines: dict[str, list[object]] = {}
+    for row in rows:
+        _, model, capacity, _ = row.id.split("/")
+        line = lines.setdefault(f"{model}/{capacity}", [model, capacity])
+        stated = "" if row.paper is None else f" (paper {row.paper:.3f})"
+        line.append(f"{row.ours:.3f}{stated}")
+    if lines:
+        title = titled("Fig. 9: hit rates", rows)
+        print_table(title, ["model", "cached", *caches], list(lines.values()))
+
+
+def _print_figure(title: str, rows: Sequence[Row]) -> None:
+    """One line per model, length and cache ratio, one column per system; no numbers to compare."""
+    systems = list(dict.fromkeys(row.id.rsplit("/", 1)[1] for row in rows))
+    lines: dict[str, list[object]] = {}
+    for row in rows:
+        _, model, length, ratio, _ = row.id.split("/")
+        short = model.partition("-")[0]
+        line = lines.setdefault(f"{model}/{length}/{ratio}", [short, length, ratio])
+        line.append(f"{1000 * row.ours:.4g}")
+    if lines:
+        print_table(
+            titled(title, rows), ["model", "tokens", "cached", *systems], list(lines.values())
+        )

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moesaic.cli.shared.output import print_table
-from moesaic.cli.study.routing_label import named, titled
-from moesaic.cli.study.trimoe_lines import RULES, Lines, pivot
+from moesaic.cli.study.reproduction_rows import RULES, Lines, named, pivot, titled
 from moesaic.core.errors import ImpossibleSetting
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from moesaic.cli.shared.pictures import (
     save,
     title_above,
 )
-from moesaic.cli.study.routing_label import named, titled
-from moesaic.cli.study.trimoe_lines import RULES, Lines, pivot
+from moesaic.cli.study.reproduction_rows import RULES, Lines, named, pivot, titled
 
 if TYPE_CHECKING:
     from moesaic.reproductions.row import Row

@@ -8,8 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from moesaic.cli.shared.gate_lines import gate_lines
-from moesaic.cli.shared.in_time import in_time
-from moesaic.cli.shared.output import print_table
+from moesaic.cli.shared.output import in_time, print_table
 from moesaic.hardware.dimm_parts import DIMM_LINK
 from moesaic.lab.simulate.workload import provenance
 from moesaic.policies.gate import FULL
