@@ -29,10 +29,10 @@ from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from moesaic.machines.real.native_step import Forced, NativeStep
 from moesaic.model_info.dense_bytes import DensePrecision
-from moesaic.models.architecture import Architecture
+from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.configs.architecture import Architecture
+from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 from moesaic.models.decoder import Decoder
-from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.synthetic_architecture import synthetic_architecture
 from moesaic.models.synthetic_model import synthetic_decoder
 
 

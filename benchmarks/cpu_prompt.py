@@ -26,8 +26,8 @@ from moesaic.engine.runner import Runner
 from moesaic.hardware.host import usable_cores
 from moesaic.kernels.instruction_sets import REFERENCE, choose
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
-from moesaic.models import grouped_attention
-from moesaic.models.synthetic_architecture import synthetic_architecture
+from moesaic.models.attentions import grouped_attention
+from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 from moesaic.models.synthetic_model import synthetic_decoder
 
 

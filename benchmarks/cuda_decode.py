@@ -42,13 +42,13 @@ from moesaic.machines.cuda.decode_step import DecodeStep
 from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.machines.cuda.pinned import Pinned
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
-from moesaic.models.architecture import Architecture
+from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.configs.architecture import Architecture
+from moesaic.models.configs.moe_names import plain_names
+from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 from moesaic.models.decoder import Decoder
 from moesaic.models.decoder_builder import DecoderBuilder
-from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.moe_names import plain_names
 from moesaic.models.placed import placed_decoder
-from moesaic.models.synthetic_architecture import synthetic_architecture
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain.c_functions import native_brain
 from moesaic.policies.compose import Composition

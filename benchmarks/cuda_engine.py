@@ -32,7 +32,7 @@ from moesaic.machines.cuda.captured import Captured
 from moesaic.machines.cuda.captured_step import CapturedStep
 from moesaic.machines.cuda.conductor import LayerTimes
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
-from moesaic.models.synthetic_architecture import synthetic_architecture
+from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 from moesaic.policies.policy_set import PolicySet
 from moesaic.workloads.steps import decode_steps, prefill_steps
 

@@ -16,7 +16,7 @@ from triton.runtime.errors import OutOfResources
 from benchmarks.gpu_experts import graph_us
 from moesaic.kernels.gpu.latent_prompt_attention import BLOCKINGS, Blocking, LatentPromptAttention
 from moesaic.kernels.gpu.prompt_attention import tiles_of
-from moesaic.models.attention import attend
+from moesaic.models.attentions.attention import attend
 
 RANK, TURNS, PLAIN, VALUE = 512, 64, 128, 128  # DeepSeek's
 OTHERS = (Blocking(64, 32, 8, 3), Blocking(64, 16, 8, 3))

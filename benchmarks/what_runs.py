@@ -18,8 +18,8 @@ from moesaic.model_info.model_families import FAMILIES
 from moesaic.model_info.model_zoo import known_models, load_model
 from moesaic.model_info.quantization.read import METHODS
 from moesaic.model_info.text_config import TEXT_MODELS
-from moesaic.models.families import RUNNABLE
-from moesaic.models.shard import DTYPES
+from moesaic.models.checkpoints.shard import DTYPES
+from moesaic.models.configs.families import RUNNABLE
 
 README = Path(__file__).parents[1] / "README.md"
 ARCHITECTURES, FORMATS = "architectures", "formats"  # marks in the page

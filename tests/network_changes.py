@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from moesaic.model_info.network import LayerSpec, RoutedSpec
-from moesaic.models.architecture import Architecture
+from moesaic.models.configs.architecture import Architecture
 
 
 def each_layer(

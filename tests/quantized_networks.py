@@ -11,7 +11,7 @@ import stock
 from moesaic.kernels.quantized_linear import DenseQuantizer, QuantizedNetwork, QuantizedWeight
 from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.models.decoder import Decoder
-from moesaic.models.feed_forward import GatedMlp
+from moesaic.models.experts.feed_forward import GatedMlp
 from moesaic.models.linear import Linear
 from moesaic.models.open_model import load_decoder, open_model
 from real_runs import Loaded, loaded

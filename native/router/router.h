@@ -6,7 +6,7 @@
 
 namespace moesaic {
 
-// The fields of `RouterRule` in moesaic/models/router.py, which says which models use them.
+// The fields of `RouterRule` in moesaic/models/experts/router.py, which says which models use them.
 struct RouterConfig {
   int experts = 0, top_k = 0;
   bool sigmoid = false, renormalize = false, in_fp32 = false, round_weights = false;

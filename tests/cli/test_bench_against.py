@@ -29,8 +29,8 @@ from moesaic.lab.against.random_gguf import check_writable, file_bytes, write_ra
 from moesaic.lab.against.rounds import AgainstRow, Rates, Spread, rows_of, take_turns
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.user_environment import of_stock_process
-from moesaic.models.checkpoint import Checkpoint
-from moesaic.models.synthetic_architecture import synthetic_architecture
+from moesaic.models.checkpoints.checkpoint import Checkpoint
+from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 
 QWEN = {
     "model_type": "qwen3_moe", "vocab_size": 128, "hidden_size": 64, "intermediate_size": 64,

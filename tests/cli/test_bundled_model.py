@@ -12,7 +12,7 @@ from command import only_answer, run, run_json
 from moesaic import LLM, SamplingParams
 from moesaic.cli.command_line import app
 from moesaic.models.bundled_model import NAME, default_model
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 
 QUESTION = "Ann has 5 pens and buys 7 more. How many pens does she have?"
 SHORT = ("--max-tokens", 8, "--threads", 1)

@@ -86,7 +86,7 @@ def test_recorded_measurements_are_still_predicted(path: Path) -> None:
     """Made by `moesaic fidelity -o FILE` on the machine whose description is in the file; a
     change of the simulator or of a policy that loses touch with it shows here."""
     from moesaic.lab.fidelity import predict, routing
-    from moesaic.models.synthetic_architecture import synthetic_architecture
+    from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 
     recorded = json.loads(path.read_text())
     machine = parse_machine(recorded["machine"].encode(), path)

@@ -15,7 +15,7 @@ from moesaic.core.errors import BadTokenizer
 from moesaic.engine.llm import LLM
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.models.bundled_model import default_model
-from moesaic.models.generation_config import sampling_defaults
+from moesaic.models.text.generation_config import sampling_defaults
 
 SEEDED = ("-p", "The router", "--seed", 5, "-n", 12, "--dtype", "fp32", "--threads", 1)
 ASKED: dict[str, Any] = {"temperature": 0.3, "top_k": 4, "repetition_penalty": 1.2}

@@ -28,7 +28,7 @@ from moesaic.lab.plan_rows import PlanningTarget, left_for_gpu
 from moesaic.lab.speed_estimate import estimate_speed, simulated
 from moesaic.model_info.model_zoo import load_model
 from moesaic.model_info.sliding_window import REWIND
-from moesaic.models.families import RUNNABLE
+from moesaic.models.configs.families import RUNNABLE
 from moesaic.policies.policy_set import PolicySet, with_options
 
 OLMOE, A6000 = ("plan", "olmoe-1b-7b"), ("--machine", "a6000-xeon5220r")

@@ -11,7 +11,7 @@ from small_measurements import measure_small_things, without_a_gpu
 from moesaic.core.errors import MoesaicError
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.hardware.machine_reader import load_machine, machine_file, measured_machines
-from moesaic.models.synthetic_architecture import synthetic_architecture
+from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 from moesaic.models.synthetic_model import synthetic_decoder
 
 

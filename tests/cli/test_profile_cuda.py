@@ -22,7 +22,7 @@ from moesaic.hardware.nvidia import NvidiaDriver, NvidiaGpu, nvidia_driver
 from moesaic.lab.profile import choose_system, cuda_profile, cuda_times
 from moesaic.machines import accelerators
 from moesaic.machines.accelerators import ACCELERATORS
-from moesaic.models.synthetic_architecture import synthetic_architecture
+from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 from moesaic.models.synthetic_model import synthetic_decoder
 
 HOW = EngineSettings(accelerator="cuda", threads=1, max_step_tokens=8)

@@ -16,11 +16,11 @@ from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
 from moesaic.machines.cuda.pinned import Pinned
 from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.model_info.dense_bytes import DensePrecision
-from moesaic.models.architecture import Architecture
-from moesaic.models.expert_service import ResidentExperts, RoutedTokens
-from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.configs.architecture import Architecture
+from moesaic.models.configs.synthetic_architecture import plain_architecture, synthetic_architecture
+from moesaic.models.experts.expert_service import ResidentExperts, RoutedTokens
 from moesaic.models.placed import placed_decoder
-from moesaic.models.synthetic_architecture import plain_architecture, synthetic_architecture
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.models.token_batch import Segment
 from moesaic.policies.belief import Belief

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from moesaic.model_info.model_spec import LatentAttentionSizes
 from moesaic.model_info.network import GroupedAttentionSpec, LinearAttentionSpec
-from moesaic.models.architecture import Architecture
-from moesaic.models.synthetic_architecture import plain_architecture, synthetic_architecture
+from moesaic.models.configs.architecture import Architecture
+from moesaic.models.configs.synthetic_architecture import plain_architecture, synthetic_architecture
 from network_changes import with_attention, with_rope, with_router
 
 FAMILIES = (

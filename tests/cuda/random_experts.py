@@ -11,7 +11,7 @@ from moesaic.core.routing import ExpertId
 from moesaic.engine.expert_kernel import expert_kernel
 from moesaic.kernels.base import ExpertWeights
 from moesaic.machines.real.expert_store import ExpertStore
-from moesaic.models.architecture import Architecture
+from moesaic.models.configs.architecture import Architecture
 from moesaic.models.synthetic_model import random_expert
 
 

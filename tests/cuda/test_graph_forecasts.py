@@ -16,7 +16,7 @@ from test_graph_decoding import agreement, conversation, runner_of
 from moesaic.core.layer_plan import LayerPlan
 from moesaic.engine.runner import Runner
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
-from moesaic.models.architecture import Architecture
+from moesaic.models.configs.architecture import Architecture
 from network_changes import with_router
 
 SYSTEM = ("hybrid", "mrs", "impact")

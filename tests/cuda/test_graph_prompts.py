@@ -29,7 +29,7 @@ from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.forward_pass import ForwardPass
-from moesaic.models.architecture import Architecture
+from moesaic.models.configs.architecture import Architecture
 from moesaic.models.decoder import Decoder
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.policy_set import PolicySet

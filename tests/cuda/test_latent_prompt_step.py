@@ -24,11 +24,11 @@ from moesaic.kernels.gpu.prompt_attention import most_tiles, tiles_of
 from moesaic.machines.cuda.attention_parts import latent_defines
 from moesaic.machines.cuda.latent_buffers import LatentBuffers
 from moesaic.machines.cuda.prompt_step import LatentPromptStepAttention
-from moesaic.models.architecture import Architecture
-from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.latent_attention import LatentAttention
+from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.latent_attention import LatentAttention
+from moesaic.models.attentions.rope import rotation
+from moesaic.models.configs.architecture import Architecture
 from moesaic.models.linear import Linear
-from moesaic.models.rope import rotation
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.models.token_batch import Segment, make_batch
 from network_changes import with_rope

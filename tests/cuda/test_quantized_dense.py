@@ -14,8 +14,8 @@ from graph_models import shrunk
 import stock
 from moesaic.kernels.quantized_linear import DenseQuantizer, QuantizedWeight
 from moesaic.model_info.dense_bytes import DensePrecision
-from moesaic.models.grouped_attention import GroupedAttention
-from moesaic.models.latent_attention import LatentAttention
+from moesaic.models.attentions.grouped_attention import GroupedAttention
+from moesaic.models.attentions.latent_attention import LatentAttention
 from moesaic.models.linear import Linear
 from moesaic.models.placed import placed_decoder
 from moesaic.models.synthetic_model import synthetic_decoder

@@ -21,7 +21,7 @@ from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.lab.fidelity import predict
 from moesaic.lab.simulate.settings import Settings
 from moesaic.lab.simulate.workload import choose_workload
-from moesaic.models.synthetic_architecture import synthetic_architecture
+from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 from moesaic.workloads.source import TraceSource
 
 HERE = Path(__file__).parent

@@ -15,9 +15,9 @@ from moesaic.kernels.reference import ReferenceKernel
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.forward_pass import Piece
 from moesaic.machines.real.routing_adapter import RoutingAdapter
+from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.decoder import Decoder
-from moesaic.models.expert_service import ResidentExperts, RoutedTokens
-from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.experts.expert_service import ResidentExperts, RoutedTokens
 from moesaic.models.token_batch import Segment
 
 Step = Callable[[list[Piece]], torch.Tensor]

@@ -30,8 +30,8 @@ from moesaic.model_info.packed.header import (
     encoded,
     read_header,
 )
+from moesaic.models.checkpoints.packed_experts import PackedExperts
 from moesaic.models.open_model import open_model
-from moesaic.models.packed_experts import PackedExperts
 from packed_models import packed
 
 OTHER = STRIPS if choose() == REFERENCE else ROWS  # the layout of other machines

@@ -22,7 +22,7 @@ from moesaic.model_info.dense_rows import SCRATCH, quantized_dense_bytes
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.model_info.model_zoo import load_model
 from moesaic.models.decoder import Decoder
-from moesaic.models.feed_forward import GatedMlp
+from moesaic.models.experts.feed_forward import GatedMlp
 from moesaic.models.linear import Linear
 from moesaic.models.synthetic_model import synthetic_decoder
 

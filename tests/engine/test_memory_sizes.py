@@ -25,11 +25,11 @@ from moesaic.model_info.expert_block import STRIPS
 from moesaic.model_info.expert_shape import ExpertShape
 from moesaic.model_info.expert_workspace import Heads, attention_workspace, native_workspace
 from moesaic.model_info.model_spec import ModelSpec
+from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.sequence_attention import attend_sequences
+from moesaic.models.configs.moe_names import plain_names
 from moesaic.models.decoder_builder import DecoderBuilder
-from moesaic.models.expert_service import ResidentExperts
-from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.moe_names import plain_names
-from moesaic.models.sequence_attention import attend_sequences
+from moesaic.models.experts.expert_service import ResidentExperts
 from moesaic.models.synthetic_model import random_expert, synthetic_decoder
 from moesaic.models.token_batch import Segment
 

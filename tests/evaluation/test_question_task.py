@@ -10,7 +10,7 @@ from small_files import write_lines
 from chat_models import talking
 from moesaic.lab.evaluation.items import Question, Unusable
 from moesaic.lab.evaluation.question_task import bundled_questions, judge, question_items
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 
 
 @pytest.mark.parametrize(

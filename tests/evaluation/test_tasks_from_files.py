@@ -19,7 +19,7 @@ from moesaic.lab.evaluation.input_files import digest, read_lines, read_text
 from moesaic.lab.evaluation.items import Question, Unusable
 from moesaic.lab.evaluation.problem_task import problem_items
 from moesaic.lab.evaluation.sandbox import Limits
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 
 LIMITS = Limits(seconds=2.0)
 

@@ -15,7 +15,7 @@ from moesaic.engine.loading import load
 from moesaic.lab.evaluation.evaluate import score_window
 from moesaic.lab.evaluation.items import TextWindow, Unusable
 from moesaic.lab.evaluation.text_task import text_items, windows
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 
 TEXT = "The router of a mixture of experts sends every token to a few experts. Café! " * 3
 

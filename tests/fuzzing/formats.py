@@ -38,12 +38,12 @@ from moesaic.machines.sim.dram.timing_file import load_timing
 from moesaic.model_info.model_config import open_config
 from moesaic.model_info.packed.header import DATA_START, EXPERTS, MAGIC, VERSION, read_header
 from moesaic.model_info.quantization.read import read_quantization
-from moesaic.models.checkpoint import Checkpoint
-from moesaic.models.config import read_architecture
+from moesaic.models.checkpoints.checkpoint import Checkpoint
+from moesaic.models.checkpoints.quantized.checkpoint import QuantizedCheckpoint
+from moesaic.models.configs.config import read_architecture
 from moesaic.models.open_model import open_model, readable_experts
-from moesaic.models.quantized.checkpoint import QuantizedCheckpoint
-from moesaic.models.template_child import _compile, _render
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.template_child import _compile, _render
+from moesaic.models.text.tokenizer import Tokenizer
 from moesaic.policies.quality_levels import FORMAT, quality_level
 from moesaic.workloads.format import CRC, PREAMBLE, crc32
 from moesaic.workloads.npz_trace import open_npz

@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from fuzzing.lies import Lie, SilentlyRead, lying
-from moesaic.models.checkpoint import Checkpoint
+from moesaic.models.checkpoints.checkpoint import Checkpoint
 
 _FILE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _BYTES = 24

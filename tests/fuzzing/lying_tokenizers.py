@@ -10,7 +10,7 @@ from typing import Any
 
 from fuzzing.examples import tokenizer
 from fuzzing.lies import Lie, SilentlyRead, lying, repeat_key
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 
 _ROWS = 60  # of the model's vocabulary
 _TEXT = "a word and another word"

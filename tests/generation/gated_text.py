@@ -16,16 +16,16 @@ from moesaic.core.confidence import Confidence
 from moesaic.engine.sampling.sampled import Sampled
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_state import SamplingState
+from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.decoder import Decoder
-from moesaic.models.expert_service import ExpertService, ResidentExperts, RoutedTokens
-from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.experts.expert_service import ExpertService, ResidentExperts, RoutedTokens
+from moesaic.models.experts.router import Choice
 from moesaic.models.open_model import (
     load_decoder,
     load_resident_experts,
     open_model,
     with_experts_per_token,
 )
-from moesaic.models.router import Choice
 from moesaic.models.token_batch import Segment
 from moesaic.policies.gate.base import Gate, GateStep
 

@@ -23,7 +23,7 @@ from moesaic.engine.gate_stats import GateCounter, predicted_speedup
 from moesaic.engine.gating import confidence_of, rejected
 from moesaic.engine.runner import Runner
 from moesaic.machines.real.forward_pass import ForwardPass
-from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.policies.cache import caches
 from moesaic.policies.gate.base import GateStep
 from moesaic.policies.gate.big_little import BigLittle

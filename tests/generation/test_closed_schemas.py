@@ -13,7 +13,7 @@ from moesaic import LLM, SamplingParams
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.sampling.constraint import Constraints
 from moesaic.models.bundled_model import default_model
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 
 INTEGER = {"type": "integer"}
 

@@ -21,7 +21,7 @@ from chat_models import talking
 from moesaic import LLM, AsyncLLM, SamplingParams
 from moesaic.core.errors import ImpossibleSetting, MissingExtra, MoesaicError, StuckGrammar
 from moesaic.engine.sampling.constraint import Constraints
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -32,7 +32,7 @@ from moesaic.lab.bench.replayed_routing import BenchRouting, choose_routing
 from moesaic.lab.fallback_script import script
 from moesaic.lab.quality.text_logits import text_logits
 from moesaic.machines.real.forward_pass import GREEDY, ForwardPass, Piece, Replay
-from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.policies.policy_set import with_options
 
 EMULATED: dict[str, Any] = {"accelerator": "emulated", "cache_ratio": 0.25}

@@ -16,7 +16,7 @@ from moesaic import SamplingParams
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.llm import LLM
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
-from moesaic.models.reused_routing import ReusedRouting
+from moesaic.models.experts.reused_routing import ReusedRouting
 from moesaic.policies.gate import gates
 from moesaic.policies.policy_choice import PolicyChoice
 

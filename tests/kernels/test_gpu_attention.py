@@ -14,8 +14,8 @@ pytest.importorskip("triton")
 
 from moesaic.kernels.gpu.attention import PIECE, CachedTokens, DecodeAttention, HeadShape
 from moesaic.model_info.network import Rope
+from moesaic.models.attentions.rope import Rotation, frequencies, rotate, rotation
 from moesaic.models.norm import RmsNorm
-from moesaic.models.rope import Rotation, frequencies, rotate, rotation
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CLOSE = 0.01 if DEVICE == "cuda" else 0.03  # Triton's interpreter cuts what a GPU rounds to bf16

@@ -11,8 +11,8 @@ import torch
 
 from cuda_on_host import COMPILER, compiled, launch
 from moesaic.model_info.network import Rope
+from moesaic.models.attentions.rope import frequencies, rotate, rotation
 from moesaic.models.norm import RmsNorm
-from moesaic.models.rope import frequencies, rotate, rotation
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 HEADS, PLAIN, TURNS, RANK, LENGTH, SLOTS, VALUES = 3, 28, 16, 128, 11, 2, 32

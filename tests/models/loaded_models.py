@@ -7,9 +7,9 @@ from pathlib import Path
 
 import torch
 
+from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.decoder import Decoder
-from moesaic.models.expert_service import ExpertService, RoutedTokens
-from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.experts.expert_service import ExpertService, RoutedTokens
 from moesaic.models.open_model import (
     load_decoder,
     load_resident_experts,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moesaic.kernels.choose import make_kernel
 from moesaic.kernels.instruction_sets import REFERENCE
-from moesaic.models.expert_service import ResidentExperts
+from moesaic.models.experts.expert_service import ResidentExperts
 from moesaic.models.open_model import OpenModel, readable_experts
 
 

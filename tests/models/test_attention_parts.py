@@ -10,9 +10,9 @@ import torch
 
 from made_up import small_model
 from moesaic.model_info.network import Rope
-from moesaic.models.attention import attend, attend_shared
-from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.rope import Rotation, frequencies, rotate, rotation
+from moesaic.models.attentions.attention import attend, attend_shared
+from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.rope import Rotation, frequencies, rotate, rotation
 from moesaic.models.token_batch import RowSpan, Segment, make_batch
 
 

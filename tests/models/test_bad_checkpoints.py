@@ -15,8 +15,8 @@ import stock
 from moesaic.core.errors import BadCheckpoint, BadConfig, ImpossibleSetting, UnknownName
 from moesaic.model_info.model_families import FAMILIES
 from moesaic.model_info.model_zoo import load_model
-from moesaic.models.families import NOT_IMPLEMENTED, RUNNABLE
-from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.configs.families import NOT_IMPLEMENTED, RUNNABLE
 from moesaic.models.open_model import load_decoder, open_model
 
 Tensors = dict[str, torch.Tensor]

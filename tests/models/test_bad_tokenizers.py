@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from moesaic.core.errors import BadTokenizer, ImpossibleSetting
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 from small_tokenizers import save, trained, write
 
 

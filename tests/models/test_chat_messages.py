@@ -9,7 +9,7 @@ import pytest
 
 from moesaic.core.errors import MoesaicError
 from moesaic.models.bundled_model import default_model
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 from small_tokenizers import save
 
 ECHO = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"

@@ -9,7 +9,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from moesaic.core.errors import BadTokenizer, ImpossibleSetting
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 from small_tokenizers import save, stock
 
 # In the manner of the published ones, each with what is particular about them.

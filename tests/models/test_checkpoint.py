@@ -10,8 +10,8 @@ import torch
 
 import stock
 from moesaic.core.routing import ExpertId
+from moesaic.models.checkpoints.shard import Shard
 from moesaic.models.open_model import load_decoder, open_model, readable_experts
-from moesaic.models.shard import Shard
 
 TOKENS = list(range(3, 30, 2))
 

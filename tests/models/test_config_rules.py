@@ -12,8 +12,8 @@ import pytest
 import stock
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.model_info.network import GroupedAttentionSpec, LinearAttentionSpec
-from moesaic.models.architecture import Architecture
-from moesaic.models.config import read_architecture
+from moesaic.models.configs.architecture import Architecture
+from moesaic.models.configs.config import read_architecture
 from moesaic.models.open_model import open_model, with_experts_per_token
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from moesaic.models.detokenizer import Detokenizer
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.detokenizer import Detokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 from small_tokenizers import BYTES, ENGLISH, KINDS, OTHERS, save
 
 # Past the vocabulary too: the models' own is often padded, and untrained ones choose anything.

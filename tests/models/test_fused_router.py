@@ -12,9 +12,9 @@ pytest.importorskip("moesaic.kernels._native", reason="the native kernels were n
 from moesaic.kernels.instruction_sets import REFERENCE, choose
 from moesaic.kernels.native_router import MAX_TOKENS, RING_SLOTS, NativeRouter
 from moesaic.model_info.network import RouterRule
-from moesaic.models.fused_router import fused_router
+from moesaic.models.experts.fused_router import fused_router
+from moesaic.models.experts.router import Choice, Router
 from moesaic.models.norm import RmsNorm
-from moesaic.models.router import Choice, Router
 
 pytestmark = pytest.mark.skipif(choose() == REFERENCE, reason="needs the native kernels")
 

@@ -9,7 +9,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize as reference
 
 from moesaic.model_info.gguf.tensor_types import OTHERS, TYPES
-from moesaic.models.gguf.dequantize import FLOATS, dequantize
+from moesaic.models.checkpoints.gguf.dequantize import FLOATS, dequantize
 
 BLOCKED = [number for number, kind in TYPES.items() if kind.name not in FLOATS]
 

@@ -17,8 +17,8 @@ import transformers
 
 from gguf_models import write_tokenizer
 from moesaic.core.errors import BadTokenizer
-from moesaic.models.gguf.pre_tokenizers import PRE_TOKENIZERS
-from moesaic.models.tokenizer import Tokenizer, has_tokenizer
+from moesaic.models.text.gguf.pre_tokenizers import PRE_TOKENIZERS
+from moesaic.models.text.tokenizer import Tokenizer, has_tokenizer
 from small_tokenizers import BYTES, ENGLISH, OTHERS, SPECIAL, save, trained
 
 PUBLISHED = Path(__file__).parents[3] / "shared/data/tokenizers/olmoe.json.gz"
@@ -176,7 +176,7 @@ def test_tokens_that_can_be_cut_in_too_many_ways(
 ) -> None:
     file = tmp_path / "a.gguf"
     sentencepiece(file)
-    monkeypatch.setattr("moesaic.models.gguf.sentencepiece.MAX_MERGES", 3)
+    monkeypatch.setattr("moesaic.models.text.gguf.sentencepiece.MAX_MERGES", 3)
     with pytest.raises(BadTokenizer, match=r"tokens: can be cut into each other in more than 3"):
         Tokenizer.open(file)
 

@@ -11,11 +11,11 @@ import pytest
 import stock
 from moesaic.core.errors import BadCheckpoint, BadTokenizer, MoesaicError
 from moesaic.model_info.config_reader import MAX_EXPERTS, MAX_LAYERS
-from moesaic.models.checkpoint import Checkpoint
-from moesaic.models.config import read_architecture
-from moesaic.models.shard import Shard
-from moesaic.models.tokenizer import Tokenizer
-from moesaic.models.unread_tensors import _LAYER
+from moesaic.models.checkpoints.checkpoint import Checkpoint
+from moesaic.models.checkpoints.shard import Shard
+from moesaic.models.checkpoints.unread_tensors import _LAYER
+from moesaic.models.configs.config import read_architecture
+from moesaic.models.text.tokenizer import Tokenizer
 from small_tokenizers import save, write
 
 DEEP = "[" * 5000 + "]" * 5000

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from moesaic.core.errors import BadTokenizer, ImpossibleSetting
-from moesaic.models.chat_template import ChatTemplate, TemplateLimits
+from moesaic.models.text.chat_template import ChatTemplate, TemplateLimits
 
 CHAT = [{"role": "user", "content": "Hi"}]
 TIGHT = TemplateLimits(seconds=0.5, memory_bytes=1 << 28, characters=10_000)

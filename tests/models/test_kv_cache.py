@@ -7,7 +7,7 @@ import torch
 
 from made_up import small_model
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.models.kv_cache import ContiguousCache, cache_widths
+from moesaic.models.attentions.kv_cache import ContiguousCache, cache_widths
 
 SPEC = small_model(layers=2)
 WIDTH = SPEC.num_kv_heads * SPEC.head_dim

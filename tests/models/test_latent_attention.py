@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import stock
-from moesaic.models.latent_attention import LatentAttention
+from moesaic.models.attentions.latent_attention import LatentAttention
 from moesaic.models.open_model import load_decoder, open_model
 
 

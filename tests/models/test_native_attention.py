@@ -11,9 +11,9 @@ from reference_experts import reference_experts
 import stock
 from moesaic.kernels.attended import Attended, Scores
 from moesaic.kernels.instruction_sets import REFERENCE, available, choose
-from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.sequence_attention import attend_sequences
 from moesaic.models.open_model import load_decoder, open_model
-from moesaic.models.sequence_attention import attend_sequences
 from moesaic.models.token_batch import Segment
 from stock_text import prompt
 

@@ -10,14 +10,14 @@ import stock
 from moesaic.kernels.instruction_sets import REFERENCE, available, choose
 from moesaic.kernels.rotated_heads import Angles, HeadNorms
 from moesaic.model_info.network import GroupedAttentionSpec, Rope
-from moesaic.models import grouped_attention
+from moesaic.models.attentions import grouped_attention
+from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.rope import Rotation, rotate
 from moesaic.models.decoder import Decoder
-from moesaic.models.expert_service import ResidentExperts, RoutedTokens
-from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.experts.expert_service import ResidentExperts, RoutedTokens
+from moesaic.models.experts.router import Choice
 from moesaic.models.norm import RmsNorm
 from moesaic.models.open_model import load_decoder, open_model
-from moesaic.models.rope import Rotation, rotate
-from moesaic.models.router import Choice
 from moesaic.models.token_batch import Segment
 from stock_text import prompt
 

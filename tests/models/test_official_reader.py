@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from moesaic.core.errors import BadCheckpoint
-from moesaic.models.shard import Shard
+from moesaic.models.checkpoints.shard import Shard
 
 NAMES = ("a", "b", "c")
 

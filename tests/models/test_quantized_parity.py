@@ -15,10 +15,10 @@ import quantized_models
 import stock
 from made_up import in_turns
 from moesaic.model_info.quantization.kinds import Mxfp4
-from moesaic.models.checkpoint import Checkpoint
+from moesaic.models.checkpoints.checkpoint import Checkpoint
+from moesaic.models.checkpoints.quantized.checkpoint import QuantizedCheckpoint
+from moesaic.models.checkpoints.read_bytes import read_bytes
 from moesaic.models.open_model import open_model
-from moesaic.models.quantized.checkpoint import QuantizedCheckpoint
-from moesaic.models.read_bytes import read_bytes
 from moesaic.models.repacking import repacking
 from quantized_models import FORMS, STACKS
 from stock_text import prompt, stock_logits
@@ -71,7 +71,7 @@ def test_mxfp4_is_read_one_expert_at_a_time(
     checkpoint = QuantizedCheckpoint(Checkpoint(tmp_path), Mxfp4())
     assert name in checkpoint
     sizes: list[int] = []
-    monkeypatch.setattr("moesaic.models.shard.read_bytes", _noting(sizes))
+    monkeypatch.setattr("moesaic.models.checkpoints.shard.read_bytes", _noting(sizes))
     for expert in range(3):
         assert torch.equal(checkpoint.read_part(name, shape, expert), stored.values[expert])
     assert sizes == [64 * 20 // 2, 64 * 20 // 32] * 3

@@ -16,8 +16,8 @@ from moesaic.model_info.quantization.kinds import (
     Quantization,
     Scaled,
 )
-from moesaic.models.quantized.checkpoint import layout_of
-from moesaic.models.quantized.layout import Unfit
+from moesaic.models.checkpoints.quantized.checkpoint import layout_of
+from moesaic.models.checkpoints.quantized.layout import Unfit
 from quantized_models import BLOCK, FORMS, GROUP
 
 KINDS: dict[str, Quantization] = {
@@ -80,7 +80,7 @@ def test_an_order_that_was_never_set_is_that_of_the_columns() -> None:
 
 
 def test_many_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moesaic.models.quantized.packing._AT_ONCE", 100)
+    monkeypatch.setattr("moesaic.models.checkpoints.quantized.packing._AT_ONCE", 100)
     stored = FORMS["gptq"].store("x.weight", random(40, 88))
     assert torch.equal(dequantized(KINDS["gptq"], stored.parts, 40, 88), stored.values)
 

@@ -11,7 +11,7 @@ import torch
 import stock
 from moesaic.core.routing import UNUSED
 from moesaic.model_info.network import RouterRule
-from moesaic.models.router import choose
+from moesaic.models.experts.router import choose
 
 EXPERTS = 24
 RULES = {

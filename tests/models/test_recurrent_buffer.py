@@ -13,8 +13,8 @@ import torch
 import stock
 from interrupting import Interrupt
 from moesaic.model_info.sliding_window import REWIND
-from moesaic.models import recurrent_buffer
-from moesaic.models.expert_service import ExpertService, RoutedTokens
+from moesaic.models.attentions import recurrent_buffer
+from moesaic.models.experts.expert_service import ExpertService, RoutedTokens
 from stock_text import prompt, stock_logits
 
 NAME = "qwen3-next"

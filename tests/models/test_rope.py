@@ -16,8 +16,8 @@ from transformers.models.deepseek_v2.modeling_deepseek_v2 import yarn_apply_msca
 import stock
 from moesaic.core.errors import BadConfig
 from moesaic.model_info.network import LatentAttentionSpec
-from moesaic.models.config import read_architecture
-from moesaic.models.rope import frequencies
+from moesaic.models.attentions.rope import frequencies
+from moesaic.models.configs.config import read_architecture
 
 # Values away from the defaults and from each other; None: the field is not there.
 SETTINGS: dict[str, list[Any]] = {

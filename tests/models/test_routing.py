@@ -11,9 +11,9 @@ import torch
 
 import stock
 from moesaic.model_info.network import RouterRule
-from moesaic.models.feed_forward import MoeBlock
+from moesaic.models.experts.feed_forward import MoeBlock
+from moesaic.models.experts.router import Router, choose
 from moesaic.models.open_model import load_decoder, open_model
-from moesaic.models.router import Router, choose
 
 TOLERANCE = 1e-4  # as in test_parity
 TOKENS = list(range(3, 40, 2))

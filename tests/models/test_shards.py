@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 
 from moesaic.core.errors import BadCheckpoint
-from moesaic.models.checkpoint import Checkpoint
-from moesaic.models.shard import Shard
+from moesaic.models.checkpoints.checkpoint import Checkpoint
+from moesaic.models.checkpoints.shard import Shard
 
 STACK = torch.arange(24, dtype=torch.float32).reshape(2, 3, 4)
 BIAS = torch.tensor([1.5, -2.0], dtype=torch.bfloat16)

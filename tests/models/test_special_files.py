@@ -12,7 +12,7 @@ import pytest
 import stock
 from moesaic.core.errors import MoesaicError
 from moesaic.models.open_model import open_model
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 from small_tokenizers import save
 
 MAKERS: dict[str, tuple[Callable[[Path], object], str]] = {

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from moesaic.models import synthetic_model
-from moesaic.models.synthetic_architecture import synthetic_architecture
+from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 from moesaic.models.synthetic_model import synthetic_decoder
 
 

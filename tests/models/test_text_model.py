@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 import stock
 from moesaic.core.errors import BadConfig
-from moesaic.models.config import read_architecture
-from moesaic.models.tokenizer_files import read_eos_ids
+from moesaic.models.configs.config import read_architecture
+from moesaic.models.text.tokenizer_files import read_eos_ids
 from stock_text import prompt
 
 VISION: dict[str, Any] = {

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer as Backend
 
-from moesaic.models.tokenizer import Tokenizer, has_tokenizer
+from moesaic.models.text.tokenizer import Tokenizer, has_tokenizer
 from small_tokenizers import ENGLISH, KINDS, OTHERS, save, stock, trained, write
 
 PUBLISHED = Path(__file__).parents[3] / "shared/data/tokenizers/olmoe.json.gz"

@@ -12,7 +12,7 @@ import stock
 from made_up import small_model
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.model_info.sliding_window import REWIND
-from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import ContiguousCache
 from stock_text import prompt, stock_logits
 
 WINDOW, STEP = 4, 3

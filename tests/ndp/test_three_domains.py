@@ -32,11 +32,11 @@ from moesaic.machines.real.routing_adapter import RoutingAdapter
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.machines.sim.planning_cost import PlanningCost
+from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.bundled_model import default_model
 from moesaic.models.decoder import Decoder
-from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.open_model import load_decoder, open_model
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 from moesaic.policies.belief import warm_up
 from moesaic.policies.compose import Composition
 from moesaic.policies.policy_set import PHASES, PolicySet

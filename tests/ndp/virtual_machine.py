@@ -20,7 +20,7 @@ from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.machines.real.layerwise import Layerwise, Network
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.machine import SIMULATED
-from moesaic.models.expert_service import RoutedTokens
+from moesaic.models.experts.expert_service import RoutedTokens
 
 
 class VirtualLayers(Layerwise):

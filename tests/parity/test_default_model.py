@@ -12,11 +12,11 @@ from training.problems import generate
 
 import stock
 from moesaic import LLM, SamplingParams
+from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.bundled_model import default_model
-from moesaic.models.kv_cache import ContiguousCache
 from moesaic.models.open_model import load_decoder, load_resident_experts, open_model
+from moesaic.models.text.tokenizer import Tokenizer
 from moesaic.models.token_batch import Segment
-from moesaic.models.tokenizer import Tokenizer
 from stock_text import stock_logits
 
 PROBLEMS = [problem.question for problem in generate("held_out_numbers", seed=3, count=3)]

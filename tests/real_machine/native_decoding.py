@@ -18,8 +18,9 @@ from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from moesaic.machines.real.native_step import Forced, NativeStep
 from moesaic.machines.real.step_result import StepResult
 from moesaic.model_info.dense_bytes import DensePrecision
-from moesaic.models.expert_service import ResidentExperts, RoutedTokens
-from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.experts.expert_service import ResidentExperts, RoutedTokens
+from moesaic.models.experts.router import Choice
 from moesaic.models.open_model import (
     OpenModel,
     load_decoder,
@@ -27,7 +28,6 @@ from moesaic.models.open_model import (
     open_model,
     readable_experts,
 )
-from moesaic.models.router import Choice
 from moesaic.models.token_batch import Segment
 
 LENGTH = 300  # positions of a slot

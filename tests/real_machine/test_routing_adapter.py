@@ -10,10 +10,10 @@ import torch
 
 import stock
 from moesaic.machines.real.routing_adapter import RoutingAdapter
-from moesaic.models.expert_service import RoutedTokens
-from moesaic.models.gate_bank import GateBank
-from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.router import Choice
+from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.experts.expert_service import RoutedTokens
+from moesaic.models.experts.gate_bank import GateBank
+from moesaic.models.experts.router import Choice
 from moesaic.models.token_batch import Segment
 from real_runs import PROMPT, Loaded, loaded, running, say, settings
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
-from moesaic.models.feed_forward import GatedMlp, MoeBlock
+from moesaic.models.experts.feed_forward import GatedMlp, MoeBlock
 from real_runs import loaded, running, settings
 
 SLOW_S = 0.02

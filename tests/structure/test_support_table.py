@@ -27,8 +27,8 @@ from moesaic.model_info.network import (
     RouterRule,
     SharedSpec,
 )
-from moesaic.models.families import RUNNABLE
-from moesaic.models.synthetic_architecture import plain_architecture
+from moesaic.models.configs.families import RUNNABLE
+from moesaic.models.configs.synthetic_architecture import plain_architecture
 
 ROPE = Rope("default", 1e4, 32)
 NORM = NormSpec(64, 1e-6)

@@ -18,10 +18,10 @@ from training.network import Network
 
 from moesaic import LLM, SamplingParams
 from moesaic.core.errors import BadCheckpoint, BadConfig, ImpossibleSetting
-from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.open_model import load_decoder, load_resident_experts, open_model
+from moesaic.models.text.tokenizer import Tokenizer
 from moesaic.models.token_batch import Segment
-from moesaic.models.tokenizer import Tokenizer
 
 TOKENS = torch.randint(3, SHAPE.vocabulary, (2, 40), generator=torch.Generator().manual_seed(1))
 

@@ -33,9 +33,9 @@ from moesaic.machines.cuda.faults import loading_explained
 from moesaic.machines.cuda.pinned import pinned
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.machine import Machine
+from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.checkpoints.packed_experts import PackedExperts
 from moesaic.models.decoder import Decoder
-from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.packed_experts import PackedExperts
 from moesaic.models.placed import placed_decoder
 from moesaic.models.synthetic_model import random_expert
 from moesaic.policies.belief import Belief, warm_up

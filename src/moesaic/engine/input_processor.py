@@ -16,8 +16,8 @@ from moesaic.engine.sampling.constraint import Constraint, Constraints
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.engine.sampling.sampling_state import SamplingState
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.models.chat_messages import Messages
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.chat_messages import Messages
+from moesaic.models.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]  # text or token ids
 Prompts = Prompt | Sequence[Prompt]

@@ -19,8 +19,8 @@ from moesaic.engine.preparation import PathLike
 from moesaic.engine.request import Request
 from moesaic.engine.run_stats import RunStats
 from moesaic.engine.sampling.sampling_params import SamplingParams
-from moesaic.models.chat_messages import Messages
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.chat_messages import Messages
+from moesaic.models.text.tokenizer import Tokenizer
 
 
 class LLM:

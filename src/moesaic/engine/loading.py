@@ -27,7 +27,7 @@ from moesaic.engine.runner import Runner
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.open_model import load_decoder
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 from moesaic.policies.policy_checks import check_gate
 from moesaic.policies.policy_set import POLICY_FIELDS, with_options
 from moesaic.policies.quality_levels import quality_level

@@ -27,9 +27,9 @@ from moesaic.machines.real.layerwise import Network
 from moesaic.machines.real.machine import Machine
 from moesaic.machines.real.routing_adapter import RoutingAdapter
 from moesaic.machines.real.single_token import pool_of
+from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.decoder import Decoder
-from moesaic.models.gate_bank import GateBank
-from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.experts.gate_bank import GateBank
 
 Native = Callable[[], NativeBrain | None]
 GPU_DEVICE = "cuda"  # PyTorch's name of the GPU that is used

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from moesaic.engine.sampling.stop import Shown, StopChecker
-from moesaic.models.detokenizer import Detokenizer
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.detokenizer import Detokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 
 
 class OutputText:

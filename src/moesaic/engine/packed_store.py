@@ -23,8 +23,8 @@ from moesaic.kernels.base import ExpertKernel
 from moesaic.kernels.dtypes import torch_dtype
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.mapped_blocks import MappedBlocks
+from moesaic.models.checkpoints.packed_experts import PackedExperts
 from moesaic.models.open_model import OpenModel
-from moesaic.models.packed_experts import PackedExperts
 
 Advance = Callable[[int], None]
 _AGAIN = "pack the model again"

@@ -31,11 +31,11 @@ from moesaic.kernels.base import ALIGNMENT, ExpertKernel, ExpertWeights
 from moesaic.kernels.instruction_sets import REFERENCE
 from moesaic.model_info.model_files import SMALL_FILES
 from moesaic.model_info.packed.header import DATA_START, DENSE, EXPERTS, PackedHeader, encoded
+from moesaic.models.checkpoints.safetensors_header import contents_digest
+from moesaic.models.checkpoints.source_files import fingerprint, write_config
+from moesaic.models.checkpoints.unread_tensors import check_tied_head
 from moesaic.models.dense_file import dense_shapes, write_dense
 from moesaic.models.open_model import OpenModel, readable_experts
-from moesaic.models.safetensors_header import contents_digest
-from moesaic.models.source_files import fingerprint, write_config
-from moesaic.models.unread_tensors import check_tied_head
 
 Experts = Iterable[tuple[ExpertId, ExpertWeights]]
 _WIDEST = 4  # bytes of a dense weight, at most

@@ -19,10 +19,10 @@ from moesaic.engine.packed_store import check_packed, packed_settings
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.hardware.host import memory
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.models.generation_config import sampling_defaults
 from moesaic.models.open_model import OpenModel, open_model, with_experts_per_token
-from moesaic.models.tokenizer import Tokenizer, has_tokenizer
-from moesaic.models.tokenizer_files import GENERATION, read_eos_ids
+from moesaic.models.text.generation_config import sampling_defaults
+from moesaic.models.text.tokenizer import Tokenizer, has_tokenizer
+from moesaic.models.text.tokenizer_files import GENERATION, read_eos_ids
 from moesaic.policies.expert_profile import ExpertProfile
 
 PathLike = str | os.PathLike[str]

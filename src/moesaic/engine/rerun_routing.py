@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from moesaic.models.reused_routing import ReusedRouting
+from moesaic.models.experts.reused_routing import ReusedRouting
 from moesaic.policies.fallback_prefetch import RankedExperts
 from moesaic.policies.gate.base import GateStep
 from moesaic.policies.gate.reuse import REUSE_ROUTING, ROUTE_AGAIN

@@ -14,9 +14,9 @@ from moesaic.engine.gating import confidence_of, expert_counts, gate_step, rejec
 from moesaic.engine.rerun_routing import reused_routing
 from moesaic.machines.real.forward_pass import ForwardPass, Piece, Replay
 from moesaic.machines.real.machine import Machine
+from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.decoder import Decoder
-from moesaic.models.kv_cache import ContiguousCache
-from moesaic.models.reused_routing import ReusedRouting
+from moesaic.models.experts.reused_routing import ReusedRouting
 from moesaic.policies.brain import Brain
 from moesaic.policies.fallback_prefetch import FallbackPrefetch, RankedExperts
 from moesaic.policies.gate import FULL

@@ -2,7 +2,7 @@
 
 Instead of keys and values of all tokens, a layer keeps one matrix per head, and the last inputs of
 a short convolution over time. To shorten a sequence, as rejected drafts and tokens that run again
-do, an older state and what came after it are kept too (`models/recurrent_buffer.py`)."""
+do, an older state and what came after it are kept too (`models/attentions/recurrent_buffer.py`)."""
 
 from __future__ import annotations
 

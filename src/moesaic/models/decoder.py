@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
-from moesaic.models.architecture import Architecture
-from moesaic.models.attention import Attention
-from moesaic.models.expert_service import ExpertService
-from moesaic.models.feed_forward import DenseBlock, MoeBlock
-from moesaic.models.gate_bank import GateBank
-from moesaic.models.kv_cache import KVCache
+from moesaic.models.attentions.attention import Attention
+from moesaic.models.attentions.kv_cache import KVCache
+from moesaic.models.attentions.rope import frequencies
+from moesaic.models.configs.architecture import Architecture
+from moesaic.models.experts.expert_service import ExpertService
+from moesaic.models.experts.feed_forward import DenseBlock, MoeBlock
+from moesaic.models.experts.gate_bank import GateBank
+from moesaic.models.experts.reused_routing import ReusedRouting
+from moesaic.models.experts.router import Choice
 from moesaic.models.linear import Linear
 from moesaic.models.norm import RmsNorm
-from moesaic.models.reused_routing import ReusedRouting
-from moesaic.models.rope import frequencies
-from moesaic.models.router import Choice
 from moesaic.models.token_batch import Segment, finite_sums, make_batch
 
 if TYPE_CHECKING:

@@ -18,21 +18,21 @@ from moesaic.model_info.network import (
     NormSpec,
     RoutedSpec,
 )
-from moesaic.models.architecture import Architecture
-from moesaic.models.attention import Attention
+from moesaic.models.attentions.attention import Attention
+from moesaic.models.attentions.grouped_attention import GroupedAttention
+from moesaic.models.attentions.latent_attention import LatentAttention, QueryProjection
+from moesaic.models.attentions.linear_attention_weights import build_linear_attention
+from moesaic.models.checkpoints.joined_rows import query_and_gate
+from moesaic.models.checkpoints.tensor_sources import TensorSource
+from moesaic.models.configs.architecture import Architecture
+from moesaic.models.configs.families import RUNNABLE
+from moesaic.models.configs.moe_names import MoeNames
 from moesaic.models.decoder import Decoder, Layer
-from moesaic.models.families import RUNNABLE
-from moesaic.models.feed_forward import DenseBlock, GatedMlp, MoeBlock
-from moesaic.models.fused_router import fused_router
-from moesaic.models.grouped_attention import GroupedAttention
-from moesaic.models.joined_rows import query_and_gate
-from moesaic.models.latent_attention import LatentAttention, QueryProjection
+from moesaic.models.experts.feed_forward import DenseBlock, GatedMlp, MoeBlock
+from moesaic.models.experts.fused_router import fused_router
+from moesaic.models.experts.router import Router
 from moesaic.models.linear import Linear
-from moesaic.models.linear_attention_weights import build_linear_attention
-from moesaic.models.moe_names import MoeNames
 from moesaic.models.norm import RmsNorm
-from moesaic.models.router import Router
-from moesaic.models.tensor_sources import TensorSource
 
 if TYPE_CHECKING:
     from moesaic.kernels.native_linear import DenseRunner

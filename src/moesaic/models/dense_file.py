@@ -9,11 +9,11 @@ from typing import IO
 
 import torch
 
+from moesaic.models.checkpoints.expert_weights import names_in
+from moesaic.models.checkpoints.safetensors_header import LENGTH_BYTES
+from moesaic.models.checkpoints.shard import DTYPES
 from moesaic.models.decoder_builder import DecoderBuilder
-from moesaic.models.expert_weights import names_in
 from moesaic.models.open_model import OpenModel
-from moesaic.models.safetensors_header import LENGTH_BYTES
-from moesaic.models.shard import DTYPES
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _LONGEST_ENTRY = 128  # characters of a table's entry besides name and shape

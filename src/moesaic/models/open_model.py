@@ -15,19 +15,19 @@ from moesaic.model_info.gguf.files import is_gguf
 from moesaic.model_info.model_config import open_config
 from moesaic.model_info.packed.header import is_packed
 from moesaic.model_info.quantization.read import read_quantization
-from moesaic.models.architecture import Architecture
-from moesaic.models.checkpoint import Checkpoint
-from moesaic.models.config import read_architecture
+from moesaic.models.checkpoints.checkpoint import Checkpoint
+from moesaic.models.checkpoints.expert_weights import ExpertReader, names_in
+from moesaic.models.checkpoints.gguf.checkpoint import GgufCheckpoint
+from moesaic.models.checkpoints.named_tensors import NamedTensors
+from moesaic.models.checkpoints.packed_experts import PackedExperts
+from moesaic.models.checkpoints.quantized.checkpoint import QuantizedCheckpoint
+from moesaic.models.checkpoints.tensor_sources import CheckpointTensors, MetaTensors
+from moesaic.models.checkpoints.unread_tensors import check_tied_head, refuse_unread
+from moesaic.models.configs.architecture import Architecture
+from moesaic.models.configs.config import read_architecture
 from moesaic.models.decoder import Decoder
 from moesaic.models.decoder_builder import DecoderBuilder
-from moesaic.models.expert_service import ResidentExperts
-from moesaic.models.expert_weights import ExpertReader, names_in
-from moesaic.models.gguf.checkpoint import GgufCheckpoint
-from moesaic.models.named_tensors import NamedTensors
-from moesaic.models.packed_experts import PackedExperts
-from moesaic.models.quantized.checkpoint import QuantizedCheckpoint
-from moesaic.models.tensor_sources import CheckpointTensors, MetaTensors
-from moesaic.models.unread_tensors import check_tied_head, refuse_unread
+from moesaic.models.experts.expert_service import ResidentExperts
 
 if TYPE_CHECKING:
     from moesaic.kernels.native_linear import DenseRunner

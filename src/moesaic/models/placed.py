@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 from moesaic.kernels.quantized_linear import QuantizedWeight, stacked
+from moesaic.models.attentions.grouped_attention import GroupedAttention
+from moesaic.models.attentions.latent_attention import LatentAttention, QueryProjection
 from moesaic.models.decoder import Decoder
-from moesaic.models.feed_forward import MoeBlock
-from moesaic.models.grouped_attention import GroupedAttention
-from moesaic.models.latent_attention import LatentAttention, QueryProjection
+from moesaic.models.experts.feed_forward import MoeBlock
 from moesaic.models.linear import Linear
 
 

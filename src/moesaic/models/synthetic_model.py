@@ -12,10 +12,10 @@ import torch
 from moesaic.kernels.base import ExpertBiases, ExpertWeights
 from moesaic.kernels.dtypes import torch_dtype
 from moesaic.model_info.expert_shape import ExpertShape
-from moesaic.models.architecture import Architecture
+from moesaic.models.configs.architecture import Architecture
+from moesaic.models.configs.moe_names import plain_names
 from moesaic.models.decoder import Decoder
 from moesaic.models.decoder_builder import DecoderBuilder
-from moesaic.models.moe_names import plain_names
 
 if TYPE_CHECKING:
     from moesaic.kernels.native_linear import DenseRunner

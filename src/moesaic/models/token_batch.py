@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 
 from moesaic.model_info.network import Rope
-from moesaic.models.kv_cache import KVCache
-from moesaic.models.rope import Rotation, rotation
+from moesaic.models.attentions.kv_cache import KVCache
+from moesaic.models.attentions.rope import Rotation, rotation
 
 
 class Segment(NamedTuple):

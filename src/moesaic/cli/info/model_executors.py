@@ -10,9 +10,9 @@ from moesaic.machines.support import WHERE, fastest
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.model_info.model_zoo import known_models, load_model
 from moesaic.model_info.network import NetworkSpec
-from moesaic.models.config import read_architecture
-from moesaic.models.families import RUNNABLE
-from moesaic.models.synthetic_architecture import plain_architecture
+from moesaic.models.configs.config import read_architecture
+from moesaic.models.configs.families import RUNNABLE
+from moesaic.models.configs.synthetic_architecture import plain_architecture
 
 _ONLY_SIMULATED = "simulated only"
 

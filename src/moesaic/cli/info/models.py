@@ -193,7 +193,7 @@ def _described(cached: CachedModel) -> dict[str, Any]:
         "missing": list(cached.missing),
     }
     from moesaic.model_info.model_config import read_model_config
-    from moesaic.models.runnable import why_not_run
+    from moesaic.models.configs.runnable import why_not_run
 
     try:
         spec = read_model_config(cached.folder)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from moesaic.engine.run_stats import RunStats
     from moesaic.engine.sampling.sampled import Sampled
     from moesaic.engine.sampling.sampling_params import SamplingParams
-    from moesaic.models.tokenizer import Tokenizer
+    from moesaic.models.text.tokenizer import Tokenizer
 
 Line = tuple[str, str]  # name, value
 

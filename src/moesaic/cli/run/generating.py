@@ -104,7 +104,7 @@ def decoded_by(prepared: Prepared) -> str:
 def where_experts_are(prepared: Prepared) -> str | None:
     """Of a packed model, in words; None: they are converted while they are read."""
     from moesaic.engine.packed_store import why_copied
-    from moesaic.models.packed_experts import PackedExperts
+    from moesaic.models.checkpoints.packed_experts import PackedExperts
 
     experts = prepared.opened.experts
     if not isinstance(experts, PackedExperts):

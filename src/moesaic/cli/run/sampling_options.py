@@ -84,8 +84,8 @@ def sampling_params(asked: Mapping[str, Any], as_json: bool, folder: Path) -> Sa
     given |= _shape(asked)
     if asked.get("completions") is not None:
         given["n"] = asked["completions"]
-    from moesaic.models.generation_config import defaults_text, sampling_defaults
-    from moesaic.models.tokenizer_files import GENERATION
+    from moesaic.models.text.generation_config import defaults_text, sampling_defaults
+    from moesaic.models.text.tokenizer_files import GENERATION
 
     own = {name: v for name, v in sampling_defaults(folder).items() if name not in given}
     try:

@@ -18,7 +18,7 @@ from moesaic.lab.evaluation.question_task import bundled_questions, question_ite
 from moesaic.lab.evaluation.sandbox import Limits
 from moesaic.lab.evaluation.text_task import WINDOW, text_items
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.models.tokenizer import Tokenizer, has_tokenizer
+from moesaic.models.text.tokenizer import Tokenizer, has_tokenizer
 
 
 def open_tokenizer(folder: Path, spec: ModelSpec) -> Tokenizer:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from moesaic.engine.engine_settings import EngineSettings
     from moesaic.hardware.machine_spec import MachineSpec
     from moesaic.lab.fidelity import Comparison
-    from moesaic.models.architecture import Architecture
+    from moesaic.models.configs.architecture import Architecture
 
 # By accelerator: what is promised, and what is run where nothing is asked for.
 TOLERANCES = {"emulated": 0.2, "cuda": 0.1}
@@ -148,7 +148,7 @@ def _with_defaults(asked: dict[str, Any]) -> dict[str, Any]:
 def _compare(asked: dict[str, Any]) -> tuple[MachineSpec, list[Comparison]]:
     from moesaic.engine.engine_settings import EngineSettings
     from moesaic.lab.fidelity import needed_memory
-    from moesaic.models.synthetic_architecture import synthetic_architecture
+    from moesaic.models.configs.synthetic_architecture import synthetic_architecture
     from moesaic.policies.systems import load_system
 
     systems = names("--systems", asked["systems"])

@@ -85,8 +85,8 @@ def _write(model: OpenModel, folder: Path, target: Path, settings: EngineSetting
 def _verify(model: OpenModel, folder: Path, source: str | None) -> None:
     from moesaic.cli.shared.output import progress
     from moesaic.engine.packed_store import verify
-    from moesaic.models.packed_experts import PackedExperts
-    from moesaic.models.source_files import fingerprint
+    from moesaic.models.checkpoints.packed_experts import PackedExperts
+    from moesaic.models.checkpoints.source_files import fingerprint
 
     if not isinstance(model.experts, PackedExperts):
         raise ImpossibleSetting(f"{str(folder)!r} is not packed: there is nothing to verify")

@@ -64,7 +64,7 @@ def plan(model: str | None, as_json: bool, **asked: Any) -> None:
     from moesaic.cli.study.plan_target import described_elsewhere, options_for
     from moesaic.model_info.hub.hub_id import parse_hub_id
     from moesaic.model_info.model_zoo import load_model
-    from moesaic.models.runnable import why_not_run
+    from moesaic.models.configs.runnable import why_not_run
 
     asked["max_sequences"] = asked["max_sequences"] or 1
     elsewhere = described_elsewhere(asked["machine"])

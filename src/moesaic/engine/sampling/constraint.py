@@ -13,7 +13,7 @@ import torch
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.sampling.sampling_params import SamplingParams
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer

@@ -12,7 +12,7 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.files import naming_full_disk
 from moesaic.core.units import GB
 from moesaic.lab.against.random_tensors import BLOCKS, RandomTensors
-from moesaic.models.architecture import Architecture
+from moesaic.models.configs.architecture import Architecture
 
 # Our precision of experts -> type of all matrices in the file: bytes per block, weights per block.
 TYPES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "int8": "Q8_0", "int4": "Q4_0"}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.model_info.network import GroupedAttentionSpec
-from moesaic.models.architecture import Architecture
+from moesaic.models.configs.architecture import Architecture
 
 # Type of a matrix -> bytes per block, weights per block.
 BLOCKS = {"F32": (4, 1), "F16": (2, 1), "BF16": (2, 1), "Q8_0": (34, 32), "Q4_0": (18, 32)}

@@ -15,10 +15,10 @@ from moesaic.engine.assemble import load_store, synthetic_store
 from moesaic.hardware.process_memory import ProcessMemory, process_memory, reset_peak
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.models.architecture import Architecture
+from moesaic.models.configs.architecture import Architecture
+from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 from moesaic.models.decoder import Decoder
 from moesaic.models.open_model import OpenModel, load_decoder, open_model
-from moesaic.models.synthetic_architecture import synthetic_architecture
 from moesaic.models.synthetic_model import synthetic_decoder
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.lab.evaluation.input_files import Line, Unfit, read_lines
 from moesaic.lab.evaluation.items import Item, Question, Unusable, Verdict
 from moesaic.lab.evaluation.prompts import Shot, ask, stops
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 
 NAME = "gsm8k"
 MAX_TOKENS = 256

@@ -14,7 +14,7 @@ from moesaic.lab.evaluation.input_files import Line, Unfit, read_lines
 from moesaic.lab.evaluation.items import Item, Question, Unusable, Verdict
 from moesaic.lab.evaluation.prompts import CHAT
 from moesaic.lab.evaluation.sandbox import Limits, run_program
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 
 NAME = "humaneval"
 MAX_TOKENS = 512

@@ -12,7 +12,7 @@ from moesaic.lab.evaluation.final_answer import extract_answer, same_answer
 from moesaic.lab.evaluation.items import Question, Verdict
 from moesaic.lab.evaluation.problem_set import SPLITS, held_out_problems
 from moesaic.lab.evaluation.prompts import ask, stops
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 
 NAME = "problems"
 MAX_TOKENS = 160

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 
 CHAT, PLAIN = "chat", "plain"
 FORMS = (CHAT, PLAIN)

@@ -19,7 +19,7 @@ from moesaic.lab.evaluation.final_answer import MARK, extract_answer, same_answe
 from moesaic.lab.evaluation.input_files import Line, Unfit, read_lines
 from moesaic.lab.evaluation.items import Item, Question, Unusable, Verdict
 from moesaic.lab.evaluation.prompts import CHAT, Shot, ask, stops
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 
 NAME = "questions"
 MAX_TOKENS = 160

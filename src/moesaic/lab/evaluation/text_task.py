@@ -13,7 +13,7 @@ from pathlib import Path
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.lab.evaluation.input_files import Line, Unfit, is_lines, read_lines, read_text
 from moesaic.lab.evaluation.items import Item, TextWindow, Unusable
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 
 NAME = "perplexity"
 WINDOW = 1024

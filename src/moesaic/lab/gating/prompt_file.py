@@ -11,7 +11,7 @@ from moesaic.lab.evaluation.final_answer import extract_answer, same_answer
 from moesaic.lab.evaluation.input_files import Unfit, is_lines, read_lines, read_text
 from moesaic.lab.evaluation.items import Question, Verdict
 from moesaic.lab.evaluation.prompts import ask, stops
-from moesaic.models.tokenizer import Tokenizer
+from moesaic.models.text.tokenizer import Tokenizer
 
 TASK = "prompts"
 

@@ -29,7 +29,7 @@ from moesaic.lab.profile.machine_profile import COMMAND
 from moesaic.lab.profile.timing import line_through
 from moesaic.machines.cuda.stream_copier import AHEAD
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.models.synthetic_architecture import synthetic_architecture
+from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 
 COMMON = "bf16"
 _LEAST_TFLOPS = 1e-4  # a description can state; what is measured below is disturbed

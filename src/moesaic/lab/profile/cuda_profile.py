@@ -15,7 +15,7 @@ from moesaic.lab.profile.cuda_description import CudaProfile
 from moesaic.lab.profile.cuda_times import Progress, measure_cuda
 from moesaic.lab.profile.memory_times import stream_gb_s
 from moesaic.machines.real.lane import ThreadLane
-from moesaic.models.synthetic_architecture import synthetic_architecture
+from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 
 _MORE_BYTES = 3 * GB  # than experts: dense weights, workspaces, what rates are measured with
 _LEAST_LAYERS = 4

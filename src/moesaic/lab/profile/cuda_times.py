@@ -30,8 +30,8 @@ from moesaic.lab.profile.link_times import NO_LINK_COSTS, LinkCosts, link_times,
 from moesaic.lab.profile.profile_routing import ProfileRouting
 from moesaic.machines.cuda.gpu_layers import GpuLayers
 from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 from moesaic.models.decoder import Decoder
-from moesaic.models.synthetic_architecture import synthetic_architecture
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.belief import Belief
 from moesaic.policies.policy_set import PolicySet

@@ -20,7 +20,7 @@ from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
-from moesaic.models.synthetic_architecture import synthetic_architecture
+from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.brain import Brain
 from moesaic.policies.systems import load_system

@@ -11,7 +11,7 @@ from moesaic.kernels.gpu.driver import Function
 from moesaic.kernels.gpu.modules import load_module
 from moesaic.machines.cuda.latent_buffers import LatentBuffers
 from moesaic.model_info.network import AttentionSpec, GroupedAttentionSpec, LatentAttentionSpec
-from moesaic.models.rope import rotation
+from moesaic.models.attentions.rope import rotation
 
 if TYPE_CHECKING:
     from moesaic.models.decoder import Decoder

@@ -27,7 +27,7 @@ from moesaic.machines.real.forward_pass import RowSampling
 from moesaic.machines.real.routing_adapter import ranked_experts
 from moesaic.model_info.network import AttentionSpec
 from moesaic.models.decoder import Layer
-from moesaic.models.feed_forward import DenseBlock, MoeBlock
+from moesaic.models.experts.feed_forward import DenseBlock, MoeBlock
 from moesaic.models.linear import Linear
 
 _THREADS = 256  # of most kernels' blocks

@@ -12,10 +12,10 @@ from moesaic.kernels.gpu.driver import SHARED_BYTES, Function
 from moesaic.kernels.gpu.modules import load_module
 from moesaic.kernels.quantize import FORMATS
 from moesaic.kernels.quantized_linear import QuantizedNetwork, QuantizedWeight
+from moesaic.models.attentions.grouped_attention import GroupedAttention
+from moesaic.models.attentions.latent_attention import LatentAttention
 from moesaic.models.decoder import Decoder
-from moesaic.models.feed_forward import DenseBlock
-from moesaic.models.grouped_attention import GroupedAttention
-from moesaic.models.latent_attention import LatentAttention
+from moesaic.models.experts.feed_forward import DenseBlock
 from moesaic.models.linear import Linear
 
 MOST_SHARED = SHARED_BYTES // 4  # floats of a block's inputs

@@ -37,7 +37,7 @@ from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.machines.real.layer_counts import count_layer
 from moesaic.machines.real.layerwise import Layerwise, Network
 from moesaic.machines.real.ledger import Ledger
-from moesaic.models.expert_service import RoutedTokens
+from moesaic.models.experts.expert_service import RoutedTokens
 
 _SHORT_STEP = 256  # tokens
 _CONTENDING = 4  # experts of one call of the CPU while the link copies

@@ -48,9 +48,9 @@ from moesaic.machines.cuda.step_parts import Replayed, StepParts
 from moesaic.machines.cuda.step_wants import StepWants
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.forward_pass import ForwardPass, Replay, RowSampling
+from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.decoder import Decoder
-from moesaic.models.gate_bank import GateBank
-from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.experts.gate_bank import GateBank
 
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, LARGEST_BATCH)  # with a graph
 PROMPTS = (  # rows

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from moesaic.core.routing import LayerRouting
 from moesaic.machines.cuda.streams import Mark, Streams
 from moesaic.machines.real.routing_adapter import RoutingAdapter, ranked_experts
-from moesaic.models.expert_service import RoutedTokens
-from moesaic.models.gate_bank import GateBank
+from moesaic.models.experts.expert_service import RoutedTokens
+from moesaic.models.experts.gate_bank import GateBank
 
 
 class _Download(NamedTuple):

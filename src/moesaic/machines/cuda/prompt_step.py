@@ -25,7 +25,7 @@ from moesaic.model_info.network import (
     GroupedAttentionSpec,
     LatentAttentionSpec,
 )
-from moesaic.models.latent_attention import LatentAttention
+from moesaic.models.attentions.latent_attention import LatentAttention
 
 _TILE = 4  # words
 

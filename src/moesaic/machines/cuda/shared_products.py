@@ -13,7 +13,7 @@ from moesaic.kernels.reference import block_views
 from moesaic.machines.cuda.dense_products import MOST_SHARED, staged
 from moesaic.model_info.expert_shape import ExpertShape
 from moesaic.models.decoder import Decoder
-from moesaic.models.feed_forward import GatedMlp, MoeBlock
+from moesaic.models.experts.feed_forward import GatedMlp, MoeBlock
 
 _PLAIN = "bf16"
 _SUMS = 32  # floats beside the inputs, where a block adds up

@@ -21,9 +21,9 @@ from moesaic.model_info.network import (
     GroupedAttentionSpec,
     LatentAttentionSpec,
 )
-from moesaic.models.attention import Attention
-from moesaic.models.grouped_attention import GroupedAttention
-from moesaic.models.latent_attention import LatentAttention
+from moesaic.models.attentions.attention import Attention
+from moesaic.models.attentions.grouped_attention import GroupedAttention
+from moesaic.models.attentions.latent_attention import LatentAttention
 
 if TYPE_CHECKING:
     from moesaic.machines.cuda.decode_step import DecodeStep

@@ -12,7 +12,7 @@ from torch.nn import functional
 from moesaic.kernels.gpu.driver import Function, write_value
 from moesaic.machines.cuda.mailbox import Mailbox
 from moesaic.model_info.network import RouterRule
-from moesaic.models.gate_bank import GateBank
+from moesaic.models.experts.gate_bank import GateBank
 
 _THREADS, _WARPS = 256, 8
 _Kernels = dict[str, Function]

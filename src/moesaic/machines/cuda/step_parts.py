@@ -22,9 +22,9 @@ from moesaic.machines.cuda.stamps import Stamps
 from moesaic.machines.cuda.step_forecasts import StepForecasts
 from moesaic.machines.cuda.step_sampling import StepSampling
 from moesaic.model_info.network import AttentionSpec
+from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.decoder import Decoder
-from moesaic.models.gate_bank import GateBank
-from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.experts.gate_bank import GateBank
 
 _KERNELS = (
     "fetch", "add_norm", "combine", "route", "normed_product", "route_one", "stamp",

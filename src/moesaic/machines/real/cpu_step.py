@@ -25,8 +25,8 @@ from moesaic.machines.real.native_step import MAX_TOKENS, NativeStep
 from moesaic.machines.real.routing_adapter import RoutingAdapter
 from moesaic.machines.real.step_description import why_layerwise
 from moesaic.machines.real.step_result import LayerTimes, StepResult
+from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.decoder import finite_or_nan
-from moesaic.models.kv_cache import ContiguousCache
 
 
 def cpu_step(network: Network, layers: CpuLayers, pool: _native.Pool) -> CpuStep | str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from moesaic.core.routing import LayerRouting
 from moesaic.core.step import Step
 from moesaic.models.decoder import Decoder
-from moesaic.models.reused_routing import ReusedRouting
+from moesaic.models.experts.reused_routing import ReusedRouting
 
 Replay = Callable[[int], LayerRouting]  # by layer
 

@@ -28,7 +28,7 @@ from moesaic.machines.real.layer_counts import count_layer
 from moesaic.machines.real.layerwise import Layerwise, Network
 from moesaic.machines.real.ledger import Ledger
 from moesaic.machines.real.probes import copies_running, time_on_lane, time_transfer
-from moesaic.models.expert_service import RoutedTokens
+from moesaic.models.experts.expert_service import RoutedTokens
 
 
 class Item(NamedTuple):

@@ -24,9 +24,9 @@ from moesaic.machines.real.executor import StepTimes
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.forward_pass import ForwardPass, Replay
 from moesaic.machines.real.routing_adapter import RoutingAdapter, chosen_by
+from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.decoder import Decoder
-from moesaic.models.expert_service import RoutedTokens
-from moesaic.models.kv_cache import ContiguousCache
+from moesaic.models.experts.expert_service import RoutedTokens
 from moesaic.models.token_batch import Segment
 
 

@@ -15,8 +15,8 @@ from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.forward_pass import ForwardPass, Replay
 from moesaic.machines.real.step_description import describe
 from moesaic.machines.real.step_result import ResultLayout, StepResult
+from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.decoder import Decoder
-from moesaic.models.kv_cache import ContiguousCache
 
 MAX_TOKENS = _native.max_step_tokens
 

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from moesaic.core.routing import Forecast, LayerRouting
-from moesaic.models.expert_service import RoutedTokens
-from moesaic.models.gate_bank import GateBank
-from moesaic.models.router import Choice
+from moesaic.models.experts.expert_service import RoutedTokens
+from moesaic.models.experts.gate_bank import GateBank
+from moesaic.models.experts.router import Choice
 
 _NO_SCORES = np.empty((0, 0), dtype=np.float32)
 

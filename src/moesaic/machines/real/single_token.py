@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from moesaic.kernels.base import Blocks, LayerExecutor
-from moesaic.models.router import Choice
+from moesaic.models.experts.router import Choice
 
 if TYPE_CHECKING:
     from moesaic.kernels import _native

@@ -20,11 +20,11 @@ from moesaic.model_info.network import (
     NetworkSpec,
     Rope,
 )
+from moesaic.models.attentions.grouped_attention import GroupedAttention
+from moesaic.models.attentions.latent_attention import LatentAttention
 from moesaic.models.decoder import Decoder, Layer
-from moesaic.models.feed_forward import DenseBlock, MoeBlock
-from moesaic.models.fused_router import router_config
-from moesaic.models.grouped_attention import GroupedAttention
-from moesaic.models.latent_attention import LatentAttention
+from moesaic.models.experts.feed_forward import DenseBlock, MoeBlock
+from moesaic.models.experts.fused_router import router_config
 from moesaic.models.linear import Linear
 
 _QK_NORM = {"head": 1, "projection": 2}

@@ -12,7 +12,7 @@ import torch
 from moesaic.core.routing import UNUSED, LayerRouting
 from moesaic.machines.real.routing_adapter import ranked_experts
 from moesaic.models.decoder import Decoder
-from moesaic.models.router import Choice
+from moesaic.models.experts.router import Choice
 
 if TYPE_CHECKING:
     from moesaic.kernels import _native

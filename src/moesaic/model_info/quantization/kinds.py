@@ -1,7 +1,7 @@
 """The quantized forms of a matrix [out, in] that are read, each with what its config states.
 
-A form is the names, shapes and types of the tensors that a matrix is stored as; `models/quantized`
-has the arithmetic.
+A form is the names, shapes and types of the tensors that a matrix is stored as;
+`models/checkpoints/quantized` has the arithmetic.
 """
 
 from __future__ import annotations

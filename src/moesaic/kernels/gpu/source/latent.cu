@@ -1,6 +1,6 @@
 // Around the attention of latent layers. Compiled at run time for one model; every constant in
 // capitals is a macro: HEADS, HEAD_WIDTH of a query, ROPE_DIM of it at its end, RANK of a latent, LATENT_EPS of its
-// norm, INTERLEAVED. Kernels of one token also want VALUE_WIDTH of a head. Rounding follows models/rope.py and
+// norm, INTERLEAVED. Kernels of one token also want VALUE_WIDTH of a head. Rounding follows models/attentions/rope.py and
 // models/norm.py.
 
 #include "device.h"

@@ -1,0 +1,170 @@
+"""The KV cache: keys and values of earlier tokens.
+
+A cache has slots, one per running sequence. Per layer and token it keeps two vectors, whatever
+they mean to the attention: keys and values, or the latent and its rotary key. A layer with a
+sliding window keeps only the last tokens, one with linear attention a state.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.model_info.model_spec import ModelSpec
+from moesaic.model_info.sliding_window import window_rows
+from moesaic.models.attentions.recurrent_buffer import RecurrentBuffer
+from moesaic.models.attentions.window_buffer import WindowBuffer
+
+_GONE = "what the next one sees has left the sliding window, or no state is as old"
+
+
+class KVCache(Protocol):
+    def length(self, slot: int) -> int:
+        """Tokens remembered; the next one's position."""
+
+    def reserve(self, layer: int, slot: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """A layer's vectors of all tokens so far, or of those that the new ones see, and then of
+        `tokens` new ones, for the caller to write. The length stays, so that every layer of a step
+        writes at the same place."""
+
+    def extend(
+        self, layer: int, slot: int, first: torch.Tensor, second: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The same, with the new tokens' vectors [new tokens, width] written."""
+
+    def states(self, layer: int) -> RecurrentBuffer:
+        """Of a layer with linear attention, which writes them at `length`."""
+
+    def advance(self, slot: int, tokens: int) -> None:
+        """All layers have written: the tokens count from now on."""
+
+    def truncate(self, slot: int, length: int) -> None:
+        """Forget what lies beyond; 0 frees the slot."""
+
+
+def cache_widths(spec: ModelSpec) -> tuple[int, int]:
+    """How wide the two vectors of a token are."""
+    if spec.latent_attention is not None:
+        return spec.latent_attention.kv_lora_rank, spec.latent_attention.qk_rope_head_dim
+    width = spec.num_kv_heads * spec.head_dim
+    return width, width
+
+
+class ContiguousCache:
+    """Every slot holds the longest sequence, allocated at once: `first` and `second` [layers,
+    slots, max length, width] stay where they are, so that captured kernels find them. They are of
+    the layers that see everything; those with a sliding window have a `WindowBuffer` each, those
+    with linear attention a `RecurrentBuffer`."""
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        slots: int,
+        max_length: int,
+        dtype: torch.dtype,
+        device: str = "cpu",
+        step_tokens: int | None = None,
+    ) -> None:
+        """`step_tokens`: new tokens of a sequence at once, at most; None: as many as fit. Layers
+        with a window keep the fewer tokens the fewer these are."""
+        widths = cache_widths(spec)
+        others = {*spec.window_layers, *spec.linear_layers}
+        full = [n for n in range(spec.num_layers) if n not in others]
+        self._rows = {layer: row for row, layer in enumerate(full)}  # of first and second
+        shape = (len(full), slots, max_length)
+        self.first, self.second = (
+            torch.zeros((*shape, width), dtype=dtype, device=device) for width in widths
+        )
+        longest_step = max_length if step_tokens is None else step_tokens
+        rows = window_rows(spec.sliding_window, max_length, longest_step)
+        self._windows = {
+            layer: WindowBuffer(spec.sliding_window, slots, rows, widths, self.first)
+            for layer in spec.window_layers
+        }
+        linear = spec.linear_attention
+        self._states: dict[int, RecurrentBuffer] = {}
+        if linear is not None:
+            self._states = {
+                layer: RecurrentBuffer(linear, slots, self.first) for layer in spec.linear_layers
+            }
+        self._lengths = [0] * slots
+        self.slots, self.max_length = slots, max_length
+
+    @property
+    def nbytes(self) -> int:
+        buffers = [self.first, self.second]
+        for each in self._windows.values():
+            buffers += [each.first, each.second]
+        states = sum(each.nbytes for each in self._states.values())
+        return states + sum(int(buffer.nbytes) for buffer in buffers)
+
+    def length(self, slot: int) -> int:
+        return self._lengths[slot]
+
+    def least_length(self, slot: int) -> int:
+        """The shortest that a sequence can be truncated to; beyond that only to 0: what its next
+        token would see has left the windows, or no state is kept that is old enough."""
+        return max((each.least_length(slot) for each in self._buffers()), default=0)
+
+    def reaches(self, slot: int, length: int) -> bool:
+        """Whether a sequence can be truncated to this: a step that failed always can be undone."""
+        windows = all(length >= each.least_length(slot) for each in self._windows.values())
+        states = all(each.reaches(slot, length) for each in self._states.values())
+        return not length or (windows and states)
+
+    def of(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """All slots of a layer that sees everything: [slots, max length, width] each."""
+        row = self._rows[layer]
+        return self.first[row], self.second[row]
+
+    def states(self, layer: int) -> RecurrentBuffer:
+        return self._states[layer]
+
+    def _buffers(self) -> list[WindowBuffer | RecurrentBuffer]:
+        return [*self._windows.values(), *self._states.values()]
+
+    def reserve(self, layer: int, slot: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+        start = self._lengths[slot]
+        end = start + tokens
+        if end > self.max_length:
+            raise ImpossibleSetting(
+                f"a sequence of {end} tokens was asked for, but the KV cache holds "
+                f"{self.max_length} per sequence: shorten it or allow longer sequences."
+            )
+        if layer in self._windows:
+            return self._windows[layer].reserve(slot, start, tokens)
+        row = self._rows[layer]
+        return self.first[row, slot, :end], self.second[row, slot, :end]
+
+    def extend(
+        self, layer: int, slot: int, first: torch.Tensor, second: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        both = self.reserve(layer, slot, len(first))
+        for kept, new in zip(both, (first, second), strict=True):
+            kept[len(kept) - len(new) :] = new
+        return both
+
+    def advance(self, slot: int, tokens: int) -> None:
+        self._lengths[slot] += tokens
+
+    def truncate(self, slot: int, length: int) -> None:
+        assert length <= self._lengths[slot], "a cache cannot be truncated to more than it holds"
+        assert self.reaches(slot, length), f"{length} tokens: {_GONE}"
+        self._lengths[slot] = length
+        if not length:
+            for each in self._buffers():
+                each.clear(slot)
+
+    def copy(self, source: int, slot: int, length: int | None = None) -> None:
+        """An empty slot gets what another one holds, or the first `length` tokens of it."""
+        assert not self._lengths[slot], "a slot that is in use cannot be copied to"
+        length = self._lengths[source] if length is None else length
+        assert length <= self._lengths[source], "no more can be copied than is there"
+        assert self.reaches(source, length), f"{length} tokens: {_GONE}"
+        for both in (self.first, self.second):
+            both[:, slot, :length] = both[:, source, :length]
+        for each in self._buffers():
+            each.copy(source, slot)
+        self._lengths[slot] = length

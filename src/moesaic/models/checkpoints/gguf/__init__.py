@@ -1,0 +1,1 @@
+"""GGUF files as checkpoints: tensors under the names the decoder asks for."""

@@ -1,0 +1,1 @@
+"""Which experts a token uses, and the service that computes them."""

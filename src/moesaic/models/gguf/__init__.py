@@ -1,1 +1,0 @@
-"""GGUF files as checkpoints: tensors under the names the decoder asks for, and the tokenizer."""

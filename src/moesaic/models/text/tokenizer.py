@@ -1,0 +1,207 @@
+"""Text to tokens and back, and conversations to prompts: what the stock tokenizer of the same
+directory makes of them.
+
+Everything is in the files: tokenizer.json says how text is split and which tokens are put around
+it, chat templates write their own. `add_bos_token` and `add_eos_token` of older configs change
+nothing, as in the stock tokenizer, which ignores them where there is a tokenizer.json.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import tokenizers
+
+from moesaic.core.errors import BadTokenizer, ImpossibleSetting
+from moesaic.core.files import has_regular_file
+from moesaic.core.parsing import read_bounded
+from moesaic.model_info.gguf.files import is_gguf
+from moesaic.models.text.chat_messages import Messages, check_messages, refuse_dropped
+from moesaic.models.text.chat_template import ChatTemplate
+from moesaic.models.text.gguf.tokenizer import (
+    read_tokenizer,
+    states_tokenizer,
+    unsupported_tokenizer,
+)
+from moesaic.models.text.special_tokens import mark_special, token_names
+from moesaic.models.text.tokenizer_faults import reported
+from moesaic.models.text.tokenizer_files import read_config, read_eos_ids, read_template
+from moesaic.models.text.tokenizer_ids import check_added_ids, count_ids
+
+_FILE = "tokenizer.json"
+_MAX_BYTES = 256 << 20
+
+
+def has_tokenizer(folder: str | os.PathLike[str]) -> bool:
+    path = Path(folder)
+    if is_gguf(path):
+        return states_tokenizer(path) or has_tokenizer(path.parent)
+    return has_regular_file(path / _FILE, BadTokenizer)
+
+
+class Tokenizer:
+    def __init__(
+        self,
+        backend: tokenizers.Tokenizer,
+        folder: Path,
+        vocabulary: int,
+        bos_id: int | None,
+        eos_ids: frozenset[int],
+        template: ChatTemplate | None,
+    ) -> None:
+        self.vocabulary = vocabulary  # one more than the largest id
+        self.bos_id = bos_id
+        self.eos_ids = eos_ids  # a text ends with any of these
+        self._backend = backend
+        self._folder = folder
+        self._file = folder / _FILE if folder.is_dir() else folder
+        self._template = template
+        added = backend.get_added_tokens_decoder()
+        self._special = frozenset(token_id for token_id, token in added.items() if token.special)
+        self._spells_bytes = _spells_bytes(backend)
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str], vocab_size: int | None = None) -> Tokenizer:
+        """The tokenizer of a model directory or of a GGUF file; it must not know more than
+        `vocab_size` tokens."""
+        path = Path(folder)
+        with reported(path if path.is_file() else path / _FILE, "be used"):
+            return cls._open(path, vocab_size)
+
+    @classmethod
+    def _open(cls, path: Path, vocab_size: int | None) -> Tokenizer:
+        if is_gguf(path):
+            if unsupported_tokenizer(path) is None or not has_tokenizer(path.parent):
+                return cls._from_gguf(path, vocab_size)
+            path = path.parent
+        backend = _read_backend(path)
+        config = read_config(path)
+        mark_special(backend, config, path, vocab_size)
+        names = token_names(config)
+        ids = {name: backend.token_to_id(content) for name, content in names.items()}
+        template = read_template(path, config)
+        return cls(
+            backend,
+            path,
+            vocabulary=count_ids(backend, path / _FILE, vocab_size),
+            bos_id=ids.get("bos_token"),
+            eos_ids=read_eos_ids(path, ids.get("eos_token")),
+            template=None if template is None else ChatTemplate(*template, names),
+        )
+
+    @classmethod
+    def _from_gguf(cls, path: Path, vocab_size: int | None) -> Tokenizer:
+        found = read_tokenizer(path)
+        template = found.template
+        return cls(
+            found.backend,
+            path,
+            vocabulary=count_ids(found.backend, path, vocab_size),
+            bos_id=found.bos_id,
+            eos_ids=found.eos_ids,
+            template=None if template is None else ChatTemplate(template, path, found.names),
+        )
+
+    @property
+    def has_chat_template(self) -> bool:
+        return self._template is not None
+
+    def encode(self, text: str, special: bool = True) -> list[int]:
+        """`special`: with the tokens around it that the tokenizer wants, BOS for example."""
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise _not_text(text, error.start) from None
+        with reported(self._file, "encode this text"):
+            return self._backend.encode(text, add_special_tokens=special).ids
+
+    def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
+        """Ids past the vocabulary, which padded models may choose, have no text."""
+        with reported(self._file, "decode these tokens"):
+            return self._backend.decode(list(ids), skip_special_tokens=skip_special)
+
+    def token_text(self, token_id: int) -> str:
+        """The text of one token as it stands among others: decoders may drop the first space of a
+        text. A part of a character is U+FFFD; special tokens are written by their names."""
+        before = self.encode("a", special=False)
+        text = self.decode([*before, token_id], skip_special=False)
+        return text.removeprefix(self.decode(before, skip_special=False))
+
+    def render_chat(self, messages: Messages, add_generation_prompt: bool = True) -> str:
+        """The conversation as the model's chat template writes it, up to where it answers."""
+        if self._template is None:
+            raise ImpossibleSetting(
+                f"the model in {str(self._folder)!r} has no chat template, so a conversation "
+                "cannot be put to it: give it plain text with `moesaic run -p`, or add a "
+                "chat_template.jinja to its directory."
+            )
+        check_messages(messages)
+        return self._template.render(messages, add_generation_prompt)
+
+    def encode_chat(self, messages: Messages) -> list[int]:
+        """No tokens are put around it: a template writes BOS itself where the model wants it."""
+        text = self.render_chat(messages)
+        refuse_dropped(self.render_chat, messages, text)
+        return self.encode(text, special=False)
+
+    def apply_chat_template(
+        self, messages: Messages, *, tokenize: bool = True, add_generation_prompt: bool = True
+    ) -> list[int] | str:
+        """A conversation as token ids, or as text; named as in transformers."""
+        text = self.render_chat(messages, add_generation_prompt)
+        return self.encode(text, special=False) if tokenize else text
+
+    def definition(self) -> str:
+        """As a tokenizer.json, with what other files of the directory add to it."""
+        with reported(self._file, "be written"):
+            return self._backend.to_str()
+
+    def is_text(self, token_id: int, skip_special: bool = True) -> bool:
+        """Whether decoding looks at this token at all."""
+        if skip_special and token_id in self._special:
+            return False
+        return self._backend.id_to_token(token_id) is not None
+
+    def is_byte(self, token_id: int) -> bool:
+        """Whether this token is one byte of a character that is spelled out ("byte fallback")."""
+        if not self._spells_bytes:
+            return False
+        token = self._backend.id_to_token(token_id) or ""
+        return len(token) == len("<0x41>") and token.startswith("<0x") and token.endswith(">")
+
+
+def _not_text(text: str, place: int) -> ImpossibleSetting:
+    """Python keeps bytes that are not UTF-8, from a pipe or an argument, as U+DC80 to U+DCFF."""
+    code = ord(text[place])
+    if not 0xDC80 <= code <= 0xDCFF:
+        what = f"character {place} is half of a surrogate pair"
+        return ImpossibleSetting(f"the text is not valid Unicode: {what}; remove it.")
+    before = text[max(0, place - 20) : place].encode(errors="replace").decode()
+    return ImpossibleSetting(
+        f"the text is not valid UTF-8: byte 0x{code - 0xDC00:02x} after {before!r}; convert it, "
+        "for example with `iconv -f LATIN1 -t UTF-8`"
+    )
+
+
+def _read_backend(folder: Path) -> tokenizers.Tokenizer:
+    file = folder / _FILE
+    if not has_regular_file(file, BadTokenizer):
+        other = sorted(path.name for path in folder.glob("*.model")) if folder.is_dir() else []
+        found = f"; found {other[0]}, which must be converted first" if other else ""
+        raise BadTokenizer(folder, "file", f"expected {_FILE}{found}")
+    with reported(file, "be read"):
+        content = read_bounded(file, BadTokenizer, _MAX_BYTES)
+        backend = tokenizers.Tokenizer.from_buffer(content)
+        check_added_ids(backend, content, file)
+    # A file may ask for a fixed length, which suits training; a prompt is as long as it is.
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def _spells_bytes(backend: tokenizers.Tokenizer) -> bool:
+    """Asked of the decoder itself: it may be one of several in a sequence."""
+    decoder = backend.decoder
+    return decoder is not None and decoder.decode(["<0x41>"]) == "A"
