@@ -5,6 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 comma  := ,
 
+# Keep compiled Python: workers that compile all of PyTorch's and our modules anew spend minutes.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/bytecode
+
 .PHONY: setup demo test test-all lint format types unit unit-all unit-without-native bench fuzz bench-engine bench-kernels clean
 
 .PHONY: test-gpu native-test native-sanitize native-valgrind fuzz-native

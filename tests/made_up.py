@@ -268,7 +268,17 @@ def pairs_first(cases: Sequence[Sequence[Hashable]]) -> list[ParameterSet]:
     """The cases for a test of them all. `make test` runs a part in which every two values that
     occur together (a schedule and a cache, a cache and a prefetch) still do; the others are marked
     `long`, for `make test-all`."""
-    of_case = [set(combinations(enumerate(case), 2)) for case in cases]
+    return _covering_first(cases, 2)
+
+
+def values_first(cases: Sequence[Sequence[Hashable]]) -> list[ParameterSet]:
+    """As `pairs_first`, for a test that takes long and whose answer a pair does not change:
+    `make test` runs a part in which every single value occurs."""
+    return _covering_first(cases, 1)
+
+
+def _covering_first(cases: Sequence[Sequence[Hashable]], together: int) -> list[ParameterSet]:
+    of_case = [set(combinations(enumerate(case), together)) for case in cases]
     missing, chosen = set().union(*of_case), set[int]()
     while missing:
         best = max(range(len(cases)), key=lambda number: len(of_case[number] & missing))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 import torch
@@ -69,14 +70,17 @@ class Packed:
     def attend(
         self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
     ) -> torch.Tensor:
-        assert _flash is not None, "this torch has no varlen attention; see fast_paths"
+        flash = causal_flash()
+        assert flash is not None, "this torch has no varlen attention; see fast_paths"
         flat = [tensor.flatten(0, 1) for tensor in (queries, keys, values)]
-        mixed = _flash(*flat, self.bounds, self.bounds, self.longest, self.longest)
+        mixed = flash(*flat, self.bounds, self.bounds, self.longest, self.longest)
         return mixed.view(queries.shape)
 
 
-def _load_flash() -> Callable[..., torch.Tensor] | None:
-    """torch's varlen attention; older releases name causality otherwise."""
+@cache
+def causal_flash() -> Callable[..., torch.Tensor] | None:
+    """torch's varlen attention; older releases name causality otherwise. Importing it takes a
+    second, so that this waits until documents are packed."""
     try:
         from torch.nn.attention.varlen import varlen_attn
     except ImportError:
@@ -88,6 +92,3 @@ def _load_flash() -> Callable[..., torch.Tensor] | None:
         return varlen_attn(*arguments, **causal)
 
     return causal_attention
-
-
-_flash = _load_flash()

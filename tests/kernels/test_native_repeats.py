@@ -14,6 +14,7 @@ from native_experts import (
     random_layer,
 )
 
+from made_up import long
 from moesaic.kernels.base import Blocks
 from moesaic.kernels.native_executor import NativeExecutor
 from moesaic.model_info.expert_shape import ExpertShape
@@ -45,7 +46,7 @@ def test_nor_on_what_was_computed_before(way: Way, dtype: str) -> None:
 
 
 @every_kernel
-@pytest.mark.parametrize("tokens", [1, 2, 7, 9])
+@pytest.mark.parametrize("tokens", [1, long(2), 7, long(9)])
 def test_nor_do_wide_experts_that_are_read_in_several_places(
     way: Way, dtype: str, tokens: int
 ) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from recording import Listener, Moment, replayed
 
-from made_up import make_brain, pairs_first, policy_combinations, small_machine
+from made_up import make_brain, policy_combinations, small_machine, values_first
 from moesaic.core.layer_plan import Move
 from moesaic.core.legality import check
 from moesaic.core.report import LayerReport, Span, Timeline
@@ -24,7 +24,7 @@ from real_runs import PROMPT, can_run, loaded, measured, running, say, settings
 FAMILY = "qwen2-moe-normalized"  # shared experts, and three layers of routed ones
 STEPS = 10
 Names = tuple[str, str, str]
-COMBINATIONS = pairs_first([names for names in policy_combinations() if can_run(names)])
+COMBINATIONS = values_first([names for names in policy_combinations() if can_run(names)])
 
 
 @cache

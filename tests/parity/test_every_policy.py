@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from made_up import every_nth, pairs_first, policy_combinations
+from made_up import every_nth, policy_combinations, values_first
 from moesaic.core.errors import ImpossibleSetting
 from real_runs import can_run, loaded, measured, running, say, settings, truth
 
@@ -31,7 +31,7 @@ TRIED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "schedule", "cache", "prefetch"), pairs_first(TRIED))
+@pytest.mark.parametrize(("name", "schedule", "cache", "prefetch"), values_first(TRIED))
 def test_the_text_is_the_stock_models(name: str, schedule: str, cache: str, prefetch: str) -> None:
     model, names = loaded(name), (schedule, cache, prefetch)
     with running(model, settings(*names), model.slots(0.25), belief=measured(name)) as runner:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from made_up import pairs_first, policy_combinations
+from made_up import policy_combinations, values_first
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.hardware.machine_reader import load_machine
 from moesaic.lab.fallback_script import script
@@ -121,7 +121,7 @@ def test_without_confidence_a_ratio_must_be_given() -> None:
 COMBINED = [each for each in policy_combinations() if each[0] in ("best-split", "gpu-only")]
 
 
-@pytest.mark.parametrize(("schedule", "cache", "prefetch"), pairs_first(COMBINED))
+@pytest.mark.parametrize(("schedule", "cache", "prefetch"), values_first(COMBINED))
 def test_every_policy_can_be_combined(schedule: str, cache: str, prefetch: str) -> None:
     """Every plan of these runs is proved legal."""
     found = run(

@@ -9,12 +9,12 @@ import pytest
 from closed_loop import assembled, chosen, play
 from made_up import (
     every_nth,
-    pairs_first,
     policy_combinations,
     random_steps,
     routing_of,
     small_machine,
     small_model,
+    values_first,
 )
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.offloading import GPU
@@ -49,7 +49,9 @@ DECODED_AND_MORE = [
 ]
 
 
-@pytest.mark.parametrize(("schedule", "cache", "prefetch", "tokens"), pairs_first(DECODED_AND_MORE))
+@pytest.mark.parametrize(
+    ("schedule", "cache", "prefetch", "tokens"), values_first(DECODED_AND_MORE)
+)
 def test_no_run_is_faster_than_its_floor(
     schedule: str, cache: str, prefetch: str, tokens: int
 ) -> None:

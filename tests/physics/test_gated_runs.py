@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from made_up import pairs_first, policy_combinations
+from made_up import policy_combinations, values_first
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.hardware.machine_reader import load_machine
 from moesaic.lab.fallback_script import script
@@ -117,7 +117,7 @@ def _combinations() -> list[tuple[str, str, str]]:
     return [c for c in policy_combinations() if c[0] != "tri-optimal" or c[1:] in few]
 
 
-@pytest.mark.parametrize(("schedule", "cache", "prefetch"), pairs_first(_combinations()))
+@pytest.mark.parametrize(("schedule", "cache", "prefetch"), values_first(_combinations()))
 def test_every_policy_takes_part(schedule: str, cache: str, prefetch: str) -> None:
     """Every plan is proved legal."""
     chosen: dict[str, Any] = {"schedule": schedule, "cache": cache, "prefetch": prefetch}

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from itertools import permutations
 
 from training.problems import Problem, generate
 from training.problems.attributes import Attribute, family
 
 FAMILIES = ("people", "things", "world", "chains")
-FOUND = list(generate("train", 21, 9000, ["comparison"]))
+
+
+@cache
+def comparisons() -> list[Problem]:
+    return list(generate("train", 21, 9000, ["comparison"]))
 
 
 def attributes() -> list[Attribute]:
@@ -18,7 +23,7 @@ def attributes() -> list[Attribute]:
 
 def of(*ends: str) -> list[Problem]:
     names = {f"{name}-{end}" for name in FAMILIES for end in ends}
-    found = [problem for problem in FOUND if problem.template in names]
+    found = [problem for problem in comparisons() if problem.template in names]
     assert len(found) > 50
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 from training.problems import Problem, generate
@@ -10,12 +11,16 @@ from training.problems.scenes import family
 
 ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth")
 FAMILIES = ("people", "things", "plans")
-FOUND = list(generate("train", 31, 12_000, ["list"]))
+
+
+@cache
+def lists() -> list[Problem]:
+    return list(generate("train", 31, 12_000, ["list"]))
 
 
 def of(*ends: str) -> list[Problem]:
     names = {f"{name}-{end}" for name in FAMILIES for end in ends}
-    found = [problem for problem in FOUND if problem.template in names]
+    found = [problem for problem in lists() if problem.template in names]
     assert len(found) > 50
     return found
 
@@ -101,7 +106,7 @@ def numbers(problem: Problem) -> list[int]:
 
 
 def amount(name: str, worked: str = "") -> list[Problem]:
-    found = [p for p in FOUND if p.template == f"amount-{name}" and worked in p.worked]
+    found = [p for p in lists() if p.template == f"amount-{name}" and worked in p.worked]
     assert len(found) > 20
     return found
 

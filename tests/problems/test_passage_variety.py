@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib.resources import files
 
 import pytest
-from training.problems import generate
+from training.problems import Problem, generate
 from training.problems.catalog import templates
 from training.problems.reader import blocks
 
-PROBLEMS = list(generate("train", 4, 6000, ["passage"]))
 THEMES = sorted((files("training.problems") / "data" / "relations").iterdir(), key=lambda f: f.name)
 FACTS = {t.id for t in templates() if re.search("-(alike|mixed|portrait)$", t.id)}
+
+
+@cache
+def passages() -> list[Problem]:
+    return list(generate("train", 4, 6000, ["passage"]))
 
 
 @pytest.mark.parametrize("theme", THEMES, ids=lambda file: file.name)
@@ -28,7 +33,7 @@ def test_every_sentence_of_a_relation_holds_every_answer(theme: object) -> None:
 
 
 def test_a_passage_put_together_names_whom_it_is_asked_about() -> None:
-    found = [problem for problem in PROBLEMS if problem.template in FACTS]
+    found = [problem for problem in passages() if problem.template in FACTS]
     assert len(found) > 500
     for problem in found:
         relation, said = problem.values
@@ -40,7 +45,7 @@ def test_a_passage_put_together_names_whom_it_is_asked_about() -> None:
 
 def test_questions_begin_in_many_ways() -> None:
     asked: set[str] = set()
-    for problem in PROBLEMS:
+    for problem in passages():
         asked.add(problem.question.rpartition(". ")[2].split()[0])
     assert {"Who", "What", "Where", "When", "How", "Which", "Why", "Whose", "To", "By"} <= set(
         asked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from itertools import islice
@@ -17,9 +18,20 @@ from training.problems.text import fields_of, words_behind
 
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 
-TRAIN = list(generate("train", 5, 12_000))
-NUMBERS = list(generate("held_out_numbers", 5, 12_000))
-STORIES = list(generate("held_out_templates", 5, 3_000))
+
+@cache
+def training_problems() -> list[Problem]:
+    return list(generate("train", 5, 12_000))
+
+
+@cache
+def held_out_numbers() -> list[Problem]:
+    return list(generate("held_out_numbers", 5, 12_000))
+
+
+@cache
+def held_out_stories() -> list[Problem]:
+    return list(generate("held_out_templates", 5, 3_000))
 
 
 def identity(problem: Problem) -> tuple[str, tuple[str, ...]]:
@@ -27,10 +39,12 @@ def identity(problem: Problem) -> tuple[str, tuple[str, ...]]:
 
 
 def test_no_values_are_in_two_splits() -> None:
-    assert not {identity(p) for p in TRAIN} & {identity(p) for p in NUMBERS}
-    assert not any(is_held_out(*identity(p)) for p in TRAIN)
-    assert all(is_held_out(*identity(p)) for p in NUMBERS)
-    assert not {p.question for p in TRAIN} & {p.question for p in NUMBERS}
+    assert not {identity(p) for p in training_problems()} & {
+        identity(p) for p in held_out_numbers()
+    }
+    assert not any(is_held_out(*identity(p)) for p in training_problems())
+    assert all(is_held_out(*identity(p)) for p in held_out_numbers())
+    assert not {p.question for p in training_problems()} & {p.question for p in held_out_numbers()}
 
 
 def _wordings(held_out: bool) -> set[str]:
@@ -44,8 +58,15 @@ def _wordings(held_out: bool) -> set[str]:
 
 
 def test_no_template_is_in_two_splits() -> None:
-    trained, held_out = {p.template for p in TRAIN}, {p.template for p in STORIES}
-    assert trained == {p.template for p in NUMBERS} == {t.id for t in templates() if not t.held_out}
+    trained, held_out = (
+        {p.template for p in training_problems()},
+        {p.template for p in held_out_stories()},
+    )
+    assert (
+        trained
+        == {p.template for p in held_out_numbers()}
+        == {t.id for t in templates() if not t.held_out}
+    )
     assert held_out == {t.id for t in templates() if t.held_out}
     asks = {side: _wordings(held_out=side) for side in (False, True)}
     assert not asks[False] & asks[True]
@@ -68,9 +89,9 @@ def _worn(question: str) -> frozenset[tuple[str, ...]]:
 
 def test_no_training_problem_reads_like_a_held_out_template() -> None:
     """Sentences are also put together by code, so texts are compared, not only templates."""
-    trained = [(p.template, _worn(p.question)) for p in TRAIN[:6000]]
-    for template in {p.template for p in STORIES}:
-        asked = [_worn(p.question) for p in STORIES if p.template == template][:4]
+    trained = [(p.template, _worn(p.question)) for p in training_problems()[:6000]]
+    for template in {p.template for p in held_out_stories()}:
+        asked = [_worn(p.question) for p in held_out_stories() if p.template == template][:4]
         for held_out in asked:
             name, worn = max(
                 trained, key=lambda one: len(one[1] & held_out) / len(one[1] | held_out)
@@ -125,7 +146,7 @@ def test_a_longer_run_begins_like_a_shorter_one() -> None:
 
 def test_kinds_can_be_chosen() -> None:
     assert {p.kind for p in generate("train", 1, 200, ["date", "list"])} == {"date", "list"}
-    assert {p.kind for p in TRAIN} == set(KINDS)
+    assert {p.kind for p in training_problems()} == set(KINDS)
 
 
 def test_mistakes_are_reported() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import cache
 from random import Random
 
 import pytest
@@ -13,8 +14,12 @@ from training.problems.names import PEOPLE
 from training.problems.stories_numbers import happenings, plans
 from training.problems.stories_words import families
 
-STORIES = [p for p in generate("train", 7, 12_000, ["word"]) if p.template.startswith("story-")]
 NAMES = {person.name: person for person in PEOPLE}
+
+
+@cache
+def all_stories() -> list[Problem]:
+    return [p for p in generate("train", 7, 12_000, ["word"]) if p.template.startswith("story-")]
 
 
 def course(problem: Problem) -> list[tuple[str, int, int]]:
@@ -42,14 +47,14 @@ def outcome(problem: Problem) -> int:
 
 
 def test_the_answer_is_what_the_course_comes_to() -> None:
-    assert len(STORIES) > 1500
-    for problem in STORIES:
+    assert len(all_stories()) > 1500
+    for problem in all_stories():
         assert problem.answer == str(outcome(problem)), problem
 
 
 def test_the_question_tells_every_number_of_the_course() -> None:
     """Otherwise the course could not decide which split a question belongs to."""
-    for problem in STORIES:
+    for problem in all_stories():
         told = Counter(re.findall(r"\d+", problem.question))
         needed: Counter[str] = Counter()
         for kind, n, m in course(problem):
@@ -59,7 +64,7 @@ def test_the_question_tells_every_number_of_the_course() -> None:
 
 
 def test_a_solution_takes_its_numbers_from_the_question_or_its_own_steps() -> None:
-    for problem in STORIES:
+    for problem in all_stories():
         known = {"2", "3", *re.findall(r"\d+", problem.question)}
         known |= set(re.findall(r"= (\d+)(?=\.)", problem.worked))
         for said in re.findall(r"[A-Z][^.=]*?(\d+)[^.=+x/-]*\.", problem.worked):
@@ -68,7 +73,7 @@ def test_a_solution_takes_its_numbers_from_the_question_or_its_own_steps() -> No
 
 def test_pronouns_fit_the_person() -> None:
     """Where one person alone is named, no pronoun of the other kind stands in the text."""
-    for problem in STORIES:
+    for problem in all_stories():
         text = problem.question
         named = {NAMES[word] for word in re.findall(r"[A-Z][a-z]+", text) if word in NAMES}
         if len(named) == 1:
@@ -78,7 +83,7 @@ def test_pronouns_fit_the_person() -> None:
 
 
 def test_the_text_is_clean() -> None:
-    for problem in STORIES:
+    for problem in all_stories():
         text = f"{problem.question} {problem.worked}"
         assert not re.search(r" [.,?]|,[.,?]|\.\.|[<>=]{2}|[<>{}|]|\bit's\b", text), problem
         assert "now" not in problem.question or not re.search(r"\bdid\b", problem.question), problem
@@ -86,11 +91,11 @@ def test_the_text_is_clean() -> None:
 
 def test_stories_are_told_in_many_ways() -> None:
     """With the numbers, names and things taken out, few stories read alike."""
-    bare = Counter(re.sub(r"\d+", "#", p.question) for p in STORIES)
+    bare = Counter(re.sub(r"\d+", "#", p.question) for p in all_stories())
     assert bare.most_common(1)[0][1] <= 3
-    steps = Counter(problem.steps for problem in STORIES)
+    steps = Counter(problem.steps for problem in all_stories())
     assert set(steps) == {1, 2, 3, 4}
-    assert steps[2] + steps[3] > 0.6 * len(STORIES)
+    assert steps[2] + steps[3] > 0.6 * len(all_stories())
 
 
 def test_every_family_is_told() -> None:
