@@ -25,9 +25,9 @@ from moesaic.kernels import _native
 from moesaic.kernels.instruction_sets import choose
 from moesaic.kernels.native_executor import NativeExecutor
 from moesaic.kernels.native_linear import DenseRunner, PackedWeight, byte_buffer
+from moesaic.machines.cpu_step.native_step import Forced, NativeStep
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
-from moesaic.machines.real.native_step import Forced, NativeStep
 from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.configs.architecture import Architecture

@@ -30,18 +30,18 @@ from moesaic.kernels.gpu.experts import GpuExperts
 from moesaic.kernels.gpu.table import write_table
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, choose_routing
-from moesaic.machines.cuda.conductor import (
+from moesaic.machines.captured.conductor import (
     Conductor,
     Copying,
     ExpertMemory,
     ForecastSource,
     LayerTimes,
 )
-from moesaic.machines.cuda.cpu_runner import CpuRunner, LayerCall
-from moesaic.machines.cuda.decode_step import DecodeStep
-from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
-from moesaic.machines.cuda.pinned import Pinned
-from moesaic.machines.cuda.step_parts import Replayed, StepParts
+from moesaic.machines.captured.cpu_runner import CpuRunner, LayerCall
+from moesaic.machines.captured.decode_step import DecodeStep
+from moesaic.machines.captured.mailbox import Mailbox, MailboxShape
+from moesaic.machines.captured.step_parts import Replayed, StepParts
+from moesaic.machines.real.pinned import Pinned
 from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.configs.architecture import Architecture
 from moesaic.models.configs.moe_names import plain_names

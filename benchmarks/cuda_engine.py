@@ -28,9 +28,9 @@ from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.replayed_routing import PROFILE_TOKENS, choose_routing
-from moesaic.machines.cuda.captured import Captured
-from moesaic.machines.cuda.captured_step import CapturedStep
-from moesaic.machines.cuda.conductor import LayerTimes
+from moesaic.machines.captured.captured import Captured
+from moesaic.machines.captured.captured_step import CapturedStep
+from moesaic.machines.captured.conductor import LayerTimes
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 from moesaic.policies.policy_set import PolicySet

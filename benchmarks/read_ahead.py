@@ -17,7 +17,7 @@ import torch
 from benchmarks.markdown_table import table
 from moesaic.core.routing import ExpertId
 from moesaic.engine.expert_kernel import expert_kernel
-from moesaic.machines.cuda.cpu_runner import CpuRunner, LayerCall
+from moesaic.machines.captured.cpu_runner import CpuRunner, LayerCall
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.model_info.expert_shape import ExpertShape
 from moesaic.models.synthetic_model import random_expert

@@ -47,7 +47,7 @@ settings.register_profile(
 )
 settings.load_profile("moesaic")
 
-_LOCKING = "moesaic.machines.cuda.pinned"
+_LOCKING = "moesaic.machines.real.pinned"
 
 
 @pytest.fixture(autouse=True)

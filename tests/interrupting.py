@@ -10,13 +10,20 @@ from types import FrameType, TracebackType
 from typing import Any
 
 import moesaic.engine.runner
-import moesaic.machines.cuda
+import moesaic.machines.captured
+import moesaic.machines.cpu_step
+import moesaic.machines.layerwise
 import moesaic.machines.loop
 import moesaic.machines.real
 
+FOLDERS = (
+    moesaic.machines.real,
+    moesaic.machines.layerwise,
+    moesaic.machines.cpu_step,
+    moesaic.machines.captured,
+)
 WHERE = (
-    str(Path(moesaic.machines.real.__file__).parent),
-    str(Path(moesaic.machines.cuda.__file__).parent),
+    *(str(Path(str(folder.__file__)).parent) for folder in FOLDERS),
     moesaic.engine.runner.__file__,
     moesaic.machines.loop.__file__,
 )

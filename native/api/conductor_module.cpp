@@ -1,5 +1,5 @@
 // The Python extension module of the conductor. Settings come as dictionaries of integers (sizes, addresses);
-// machines/cuda/conductor.py knows their names.
+// machines/captured/conductor.py knows their names.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

@@ -1,4 +1,4 @@
-// Python's view of decode steps; see moesaic/machines/real/native_step.py, which checks tensors and shapes.
+// Python's view of decode steps; see moesaic/machines/cpu_step/native_step.py, which checks tensors and shapes.
 #include "api/module_parts.h"
 #include "step/decode_step.h"
 

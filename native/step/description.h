@@ -1,5 +1,5 @@
 // A network as a decode step reads it: sizes, rules, and addresses of weights, which belong to the caller.
-// moesaic/machines/real/step_description.py fills it in from a decoder.
+// moesaic/machines/cpu_step/step_description.py fills it in from a decoder.
 #pragma once
 
 #include <algorithm>

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from moesaic.machines.cuda.gpu_layers import GpuLayers
-from moesaic.machines.cuda.streams import HostMark, HostStreams, Mark
+from moesaic.machines.layerwise.gpu_layers import GpuLayers
 from moesaic.machines.real.machine import Machine
+from moesaic.machines.real.streams import HostMark, HostStreams, Mark
 from moesaic.policies.belief import Belief
 
 NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from moesaic.engine.runner import Runner
-from moesaic.machines.cuda.gpu_layers import GpuLayers
+from moesaic.machines.layerwise.gpu_layers import GpuLayers
 
 if TYPE_CHECKING:
-    from moesaic.machines.cuda.captured import Captured
+    from moesaic.machines.captured.captured import Captured
 
 
 def layers_of(runner: Runner) -> GpuLayers:

@@ -9,12 +9,12 @@ from random_experts import expert_weights, filled_store
 
 from moesaic.kernels.gpu.driver import current_context
 from moesaic.kernels.quantized_linear import DenseQuantizer
-from moesaic.machines.cuda.conductor import Conductor, Copying, ExpertMemory
-from moesaic.machines.cuda.cpu_runner import CpuRunner
-from moesaic.machines.cuda.decode_step import DecodeStep
-from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
-from moesaic.machines.cuda.pinned import Pinned
-from moesaic.machines.cuda.step_parts import Replayed, StepParts
+from moesaic.machines.captured.conductor import Conductor, Copying, ExpertMemory
+from moesaic.machines.captured.cpu_runner import CpuRunner
+from moesaic.machines.captured.decode_step import DecodeStep
+from moesaic.machines.captured.mailbox import Mailbox, MailboxShape
+from moesaic.machines.captured.step_parts import Replayed, StepParts
+from moesaic.machines.real.pinned import Pinned
 from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.configs.architecture import Architecture

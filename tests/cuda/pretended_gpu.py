@@ -13,8 +13,8 @@ import torch
 
 from moesaic.core.routing import Forecast, LayerRouting, cut_columns
 from moesaic.kernels.gpu.table import ARRIVING, ON_CPU, TableShape
-from moesaic.machines.cuda.captured_step import CapturedStep
-from moesaic.machines.cuda.conductor import (
+from moesaic.machines.captured.captured_step import CapturedStep
+from moesaic.machines.captured.conductor import (
     AHEAD_NS,
     Conductor,
     Copying,
@@ -23,9 +23,9 @@ from moesaic.machines.cuda.conductor import (
     ForecastSource,
     Limits,
 )
-from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
-from moesaic.machines.cuda.stamps import LayerStamps, StepStamps
-from moesaic.machines.cuda.step_wants import StepWants
+from moesaic.machines.captured.mailbox import Mailbox, MailboxShape
+from moesaic.machines.captured.stamps import LayerStamps, StepStamps
+from moesaic.machines.captured.step_wants import StepWants
 from moesaic.policies.belief import Belief
 from moesaic.policies.brain.c_functions import native_brain
 from moesaic.policies.compose import Composition

@@ -9,16 +9,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-pytest.importorskip("moesaic.machines.cuda._conductor")
+pytest.importorskip("moesaic.machines.captured._conductor")
 
 from pretended_gpu import EXPERTS, GPU_CLOCK_NS, LAYERS, TOP_K, Scene
 
 from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.report import AWAIT_PLAN, AWAIT_SUM, ENGINE, Span, busy_ns, covered_ns
-from moesaic.machines.cuda.captured_spans import CapturedSpans
-from moesaic.machines.cuda.captured_step import CapturedStep, clock_bounds
-from moesaic.machines.cuda.conductor import CopyTimes, LayerTimes, LayerWork, Limits
-from moesaic.machines.cuda.stamps import LayerStamps, StepStamps
+from moesaic.machines.captured.captured_spans import CapturedSpans
+from moesaic.machines.captured.captured_step import CapturedStep, clock_bounds
+from moesaic.machines.captured.conductor import CopyTimes, LayerTimes, LayerWork, Limits
+from moesaic.machines.captured.stamps import LayerStamps, StepStamps
 from moesaic.policies.policy_set import PolicySet
 
 COPIED = Limits(copy_from=2, look_ahead_to=1, stream_ahead=2)

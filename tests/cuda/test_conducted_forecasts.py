@@ -6,15 +6,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("moesaic.machines.cuda._conductor")
+pytest.importorskip("moesaic.machines.captured._conductor")
 
 from pretended_gpu import EXPERTS, LAYERS, TOP_K, Scene
 
 from conducted_run import assert_decided_again
 from moesaic.core.routing import Forecast, LayerRouting
-from moesaic.machines.cuda.conductor import ForecastSource
-from moesaic.machines.cuda.mailbox import Mailbox, MailboxShape
-from moesaic.machines.cuda.recorded_forecasts import write_recorded
+from moesaic.machines.captured.conductor import ForecastSource
+from moesaic.machines.captured.mailbox import Mailbox, MailboxShape
+from moesaic.machines.captured.recorded_forecasts import write_recorded
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.shape import Shape
 

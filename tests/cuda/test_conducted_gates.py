@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-pytest.importorskip("moesaic.machines.cuda._conductor")
+pytest.importorskip("moesaic.machines.captured._conductor")
 
 from pretended_gpu import EXPERTS, LAYERS, TOP_K, Scene
 
@@ -16,7 +16,7 @@ from conducted_run import assert_decided_again
 from moesaic.core.layer_plan import LayerPlan
 from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View
-from moesaic.machines.cuda.step_wants import StepWants
+from moesaic.machines.captured.step_wants import StepWants
 from moesaic.policies.brain import Brain
 from moesaic.policies.fallback_prefetch import FallbackPrefetch
 from moesaic.policies.gate.base import Gate

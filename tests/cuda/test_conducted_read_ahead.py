@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("moesaic.machines.cuda._conductor")
+pytest.importorskip("moesaic.machines.captured._conductor")
 
 from pretended_gpu import BLOCK, EXPERTS, LAYERS, TOP_K, Scene
 
-from moesaic.machines.cuda.step_wants import StepWants
+from moesaic.machines.captured.step_wants import StepWants
 from moesaic.policies.fallback_prefetch import FallbackPrefetch
 from moesaic.policies.gate.big_little import BigLittle
 from moesaic.policies.policy_set import PolicySet

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("moesaic.machines.cuda._conductor")
+pytest.importorskip("moesaic.machines.captured._conductor")
 
 import pretended_gpu
 from pretended_gpu import EXPERTS, LAYERS, TOP_K, Scene
 
 from moesaic.core.native_brain import NativeBrain
-from moesaic.machines.cuda.conductor import Limits
+from moesaic.machines.captured.conductor import Limits
 from moesaic.policies.brain import Brain
 from moesaic.policies.brain.c_functions import native_brain
 from moesaic.policies.policy_set import PolicySet

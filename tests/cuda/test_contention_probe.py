@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from moesaic.machines.cuda import contention
-from moesaic.machines.cuda.contention import slowdown
+from moesaic.machines.layerwise import contention
+from moesaic.machines.layerwise.contention import slowdown
 from real_runs import USUAL, loaded, running, settings
 
 CALL_NS = 100_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from moesaic.machines.cuda.copied_rows import COPIED_ALONE, copied
+from moesaic.machines.captured.copied_rows import COPIED_ALONE, copied
 
 
 @pytest.mark.parametrize("values", [7, COPIED_ALONE, COPIED_ALONE + 1])

@@ -13,7 +13,7 @@ from executors import layers_of
 
 from interrupting import Interrupt
 from moesaic.engine.runner import Runner
-from moesaic.machines.cuda.slots import DeviceSlots
+from moesaic.machines.real.device_slots import DeviceSlots
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from random_plans import RandomBrain
 from real_runs import PROMPT, load, loaded, running, say, settings, truth

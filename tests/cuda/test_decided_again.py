@@ -6,12 +6,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-pytest.importorskip("moesaic.machines.cuda._conductor")
+pytest.importorskip("moesaic.machines.captured._conductor")
 
 from pretended_gpu import EXPERTS, LAYERS, TOP_K, Scene
 
 from conducted_run import assert_decided_again
-from moesaic.machines.cuda.conductor import Limits
+from moesaic.machines.captured.conductor import Limits
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.shape import Shape
 

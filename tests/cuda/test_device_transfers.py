@@ -16,13 +16,13 @@ from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId
 from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.reference import ReferenceKernel
-from moesaic.machines.cuda.gpu_queue import GpuQueue
-from moesaic.machines.cuda.pairs import Pairs
-from moesaic.machines.cuda.slots import DeviceSlots
-from moesaic.machines.cuda.spans import GpuSpans
-from moesaic.machines.cuda.stream_copier import AHEAD, StreamCopier
+from moesaic.machines.layerwise.gpu_queue import GpuQueue
+from moesaic.machines.layerwise.gpu_spans import GpuSpans
+from moesaic.machines.layerwise.pairs import Pairs
+from moesaic.machines.real.device_slots import DeviceSlots
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.ledger import Ledger
+from moesaic.machines.real.stream_copier import AHEAD, StreamCopier
 from moesaic.model_info.expert_shape import ExpertShape
 
 LAYERS, EXPERTS, SLOTS, STAGING = 2, 30, 4, 8

@@ -18,8 +18,8 @@ from moesaic.engine.assemble import assemble
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.hardware.nvidia import _too_old, torch_cuda_version
 from moesaic.kernels.gpu.driver import CudaFailed
-from moesaic.machines.cuda.gpu_layers import GpuLayers
-from moesaic.machines.cuda.slots import DeviceSlots
+from moesaic.machines.layerwise.gpu_layers import GpuLayers
+from moesaic.machines.real.device_slots import DeviceSlots
 
 HOW: dict[str, Any] = {"accelerator": "cuda", "cache_ratio": 0.25, "threads": 1, "dtype": "fp32"}
 PARAMS = SamplingParams(max_tokens=4, temperature=0.0)

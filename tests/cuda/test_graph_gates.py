@@ -24,8 +24,8 @@ from moesaic.core.routing import LayerRouting, cut
 from moesaic.engine.assemble import on_store
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.runner import Runner
-from moesaic.machines.cuda import graph_steps
-from moesaic.machines.cuda.conductor import Conductor
+from moesaic.machines.captured import graph_steps
+from moesaic.machines.captured.conductor import Conductor
 from moesaic.machines.real.forward_pass import Replay
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.compose import Composition

@@ -15,8 +15,8 @@ from test_captured_timeline import runner_of
 
 from moesaic.core.report import Timeline
 from moesaic.engine.runner import Runner
-from moesaic.machines.cuda import decode_step, graph_steps, launch_ahead
-from moesaic.machines.cuda.launch_ahead import LaunchAhead
+from moesaic.machines.captured import decode_step, graph_steps, launch_ahead
+from moesaic.machines.captured.launch_ahead import LaunchAhead
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
 
 STATIC = ("static-experts", "pinned", "none")

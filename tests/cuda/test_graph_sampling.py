@@ -16,7 +16,7 @@ from test_graph_decoding import runner_of
 from moesaic.engine.runner import Runner
 from moesaic.engine.sampling.candidates import candidates
 from moesaic.engine.sampling.sampling_params import SamplingParams
-from moesaic.machines.cuda.step_ending import Ending
+from moesaic.machines.captured.step_ending import Ending
 from moesaic.machines.real.forward_pass import GREEDY, ForwardPass, Piece, RowSampling
 
 NAMES = ("hybrid", "mrs", "impact")

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("moesaic.machines.cuda._conductor")
+pytest.importorskip("moesaic.machines.captured._conductor")
 
 from pretended_gpu import LAYERS, TOP_K, Scene
 
-from moesaic.machines.cuda.launch_ahead import LaunchAhead
+from moesaic.machines.captured.launch_ahead import LaunchAhead
 from moesaic.policies.policy_set import PolicySet
 
 CHOSEN = np.full((LAYERS, 1, TOP_K), [[5, 6]], dtype=np.int64)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-pytest.importorskip("moesaic.machines.cuda._conductor")
+pytest.importorskip("moesaic.machines.captured._conductor")
 pytest.importorskip("moesaic.kernels._native", reason="the native kernels were not built")
 
 from moesaic.core.report import Timeline
-from moesaic.machines.cuda.captured import Captured
-from moesaic.machines.cuda.stamps import LayerStamps, Stamps
+from moesaic.machines.captured.captured import Captured
+from moesaic.machines.captured.stamps import LayerStamps, Stamps
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
 
 pytestmark = pytest.mark.without_native

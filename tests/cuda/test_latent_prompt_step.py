@@ -13,7 +13,7 @@ import torch
 from made_up import long
 
 pytest.importorskip("triton")
-pytest.importorskip("moesaic.machines.cuda._conductor")
+pytest.importorskip("moesaic.machines.captured._conductor")
 if torch.cuda.is_available():
     pytest.skip("test_graph_decoding.py reads whole prompts on a GPU", allow_module_level=True)
 
@@ -21,9 +21,9 @@ from graph_models import shrunk
 
 from cuda_on_host import COMPILER, compiled, launch
 from moesaic.kernels.gpu.prompt_attention import most_tiles, tiles_of
-from moesaic.machines.cuda.attention_parts import latent_defines
-from moesaic.machines.cuda.latent_buffers import LatentBuffers
-from moesaic.machines.cuda.prompt_step import LatentPromptStepAttention
+from moesaic.machines.captured.attention_parts import latent_defines
+from moesaic.machines.captured.latent_buffers import LatentBuffers
+from moesaic.machines.captured.prompt_step import LatentPromptStepAttention
 from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.attentions.latent_attention import LatentAttention
 from moesaic.models.attentions.rope import rotation

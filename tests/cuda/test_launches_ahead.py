@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("moesaic.machines.cuda._conductor")
+pytest.importorskip("moesaic.machines.captured._conductor")
 
 from pretended_gpu import LAYERS, TOP_K, Scene
 
-from moesaic.machines.cuda.stamps import Stamps
+from moesaic.machines.captured.stamps import Stamps
 from moesaic.policies.policy_set import PolicySet
 
 CHOSEN = np.full((LAYERS, 1, TOP_K), [[5, 6]], dtype=np.int64)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-pytest.importorskip("moesaic.machines.cuda._conductor")
+pytest.importorskip("moesaic.machines.captured._conductor")
 pytest.importorskip("moesaic.kernels._native", reason="the native kernels were not built")
 
 from test_device_transfers import EXPERTS, LAYERS, SLOTS, Bench
@@ -17,7 +17,7 @@ from test_device_transfers import EXPERTS, LAYERS, SLOTS, Bench
 from moesaic.core.layer_plan import Move
 from moesaic.core.report import Timeline
 from moesaic.core.routing import ExpertId
-from moesaic.machines.cuda.captured import Captured
+from moesaic.machines.captured.captured import Captured
 
 pytestmark = pytest.mark.without_native
 

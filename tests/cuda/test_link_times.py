@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("moesaic.machines.cuda._conductor")
+pytest.importorskip("moesaic.machines.captured._conductor")
 
 from moesaic.lab.profile.link_times import NO_LINK_COSTS, Copy, copies_of, link_times
-from moesaic.machines.cuda.captured_step import CapturedStep
-from moesaic.machines.cuda.conductor import CopyTimes, LayerTimes, LayerWork
-from moesaic.machines.cuda.stamps import StepStamps
+from moesaic.machines.captured.captured_step import CapturedStep
+from moesaic.machines.captured.conductor import CopyTimes, LayerTimes, LayerWork
+from moesaic.machines.captured.stamps import StepStamps
 
 pytestmark = pytest.mark.without_native
 

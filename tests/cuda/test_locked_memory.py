@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from moesaic.kernels.gpu.driver import CudaFailed
-from moesaic.machines.cuda.pinned import Pinned, close_others, held
+from moesaic.machines.real.pinned import Pinned, close_others, held
 
 
 class Runtime:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from moesaic.core.routing import LayerRouting
-from moesaic.machines.cuda.replayed_ranks import ranked_to
+from moesaic.machines.captured.replayed_ranks import ranked_to
 
 
 def routing(ranked: list[list[int]], scores: list[list[float]]) -> LayerRouting:

@@ -23,8 +23,8 @@ from moesaic.engine.memory.sizes import (
     Sizes,
 )
 from moesaic.machines.accelerators import CUDA
-from moesaic.machines.cuda.gpu_layers import GpuLayers
-from moesaic.machines.cuda.latent_buffers import LatentBuffers
+from moesaic.machines.captured.latent_buffers import LatentBuffers
+from moesaic.machines.layerwise.gpu_layers import GpuLayers
 from moesaic.model_info.model_zoo import load_model
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.policy_set import with_options

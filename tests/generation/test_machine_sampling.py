@@ -16,7 +16,7 @@ from moesaic.engine.request import Request
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.engine.sampling.sampling_state import SamplingState
-from moesaic.machines.cuda.step_ending import Ending
+from moesaic.machines.captured.step_ending import Ending
 from moesaic.machines.real.forward_pass import GREEDY as GREEDY_ROW
 from moesaic.machines.real.forward_pass import RowSampling
 

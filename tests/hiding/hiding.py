@@ -13,7 +13,7 @@ from pathlib import Path
 VARIABLE = "MOESAIC_TESTS_HIDE"
 MODULES = {
     "native": "moesaic.kernels._native",
-    "conductor": "moesaic.machines.cuda._conductor",
+    "conductor": "moesaic.machines.captured._conductor",
 }
 
 

@@ -15,9 +15,9 @@ from torch.nn import functional
 from moesaic.kernels.gpu import experts as gpu_experts
 from moesaic.kernels.gpu.layout import BITS
 from moesaic.kernels.gpu.table import COUNT, TableShape, write_rows, write_table
-from moesaic.machines.cuda.cuda_streams import make_streams
-from moesaic.machines.cuda.pairs import Pairs
-from moesaic.machines.cuda.table_experts import TableExperts
+from moesaic.machines.layerwise.pairs import Pairs
+from moesaic.machines.layerwise.table_experts import TableExperts
+from moesaic.machines.real.cuda_streams import make_streams
 from moesaic.model_info.expert_shape import ExpertShape
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -9,8 +9,8 @@ import torch
 from closed_loop import assembled, chosen
 from made_up import random_steps, small_machine, small_model
 from moesaic.core.body import Decider
+from moesaic.machines.layerwise.layerwise import Layerwise
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
-from moesaic.machines.real.layerwise import Layerwise
 from moesaic.machines.sim.physics import Physics
 from moesaic.machines.sim.planning_cost import PlanningCost
 from real_runs import loaded, running, say, settings

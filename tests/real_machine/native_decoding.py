@@ -13,10 +13,10 @@ from moesaic.kernels import _native
 from moesaic.kernels.instruction_sets import choose
 from moesaic.kernels.native import NativeKernel
 from moesaic.kernels.native_linear import DenseRunner
+from moesaic.machines.cpu_step.native_step import Forced, NativeStep
+from moesaic.machines.cpu_step.step_result import StepResult
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
-from moesaic.machines.real.native_step import Forced, NativeStep
-from moesaic.machines.real.step_result import StepResult
 from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.experts.expert_service import ResidentExperts, RoutedTokens

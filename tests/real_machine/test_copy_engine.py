@@ -13,9 +13,9 @@ from small_store import small_store
 
 from moesaic.core.layer_plan import Move
 from moesaic.core.routing import ExpertId
-from moesaic.machines.real.accelerator import EmulatedAccelerator
+from moesaic.machines.layerwise.probes import copies_running
 from moesaic.machines.real.copy_engine import Copy, CopyEngine, LinkSpeed
-from moesaic.machines.real.probes import copies_running
+from moesaic.machines.real.emulated_accelerator import EmulatedAccelerator
 from moesaic.machines.real.slot_table import Slot
 
 SIZE = 64

@@ -13,9 +13,9 @@ import torch
 
 from interrupting import Interrupt
 from moesaic.engine.runner import Runner
+from moesaic.machines.layerwise.lane_layers import LaneLayers
 from moesaic.machines.real.copy_engine import Copy
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
-from moesaic.machines.real.lane_layers import LaneLayers
 from random_plans import RandomBrain
 from real_runs import PROMPT, load, loaded, running, settings, truth
 

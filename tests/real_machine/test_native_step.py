@@ -16,8 +16,8 @@ pytestmark = native
 if available() != (REFERENCE,):
     from native_decoding import Native, both, both_of
 
+    from moesaic.machines.cpu_step.native_step import Forced
     from moesaic.machines.real.forward_pass import ForwardPass, Piece
-    from moesaic.machines.real.native_step import Forced
     from moesaic.machines.support import ExecutorKind, refusal
     from moesaic.model_info.features import Feature, features_of
     from moesaic.model_info.network import GroupedAttentionSpec

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.machines.real import cpu_layers, probes
+from moesaic.machines.layerwise import cpu_layers, probes
 from moesaic.machines.real.lane import InlineLane
 from real_runs import loaded, running
 

@@ -18,8 +18,8 @@ from moesaic.core.report import Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId
 from moesaic.core.view import View
-from moesaic.machines.real.accelerator import EmulatedAccelerator
 from moesaic.machines.real.copy_engine import Copy
+from moesaic.machines.real.emulated_accelerator import EmulatedAccelerator
 from moesaic.machines.real.ledger import Ledger
 from random_plans import RandomBrain
 

@@ -14,8 +14,8 @@ from moesaic.core.report import LayerReport
 from moesaic.core.routing import Forecast, LayerRouting
 from moesaic.core.view import View
 from moesaic.engine.runner import Runner
+from moesaic.machines.layerwise.lane_layers import LaneLayers
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
-from moesaic.machines.real.lane_layers import LaneLayers
 from moesaic.policies.brain import Brain
 from real_runs import PROMPT, loaded, running, settings, truth
 

@@ -15,13 +15,13 @@ pytestmark = pytest.mark.without_native
 NATIVE_MODULES = (
     "moesaic.kernels.native",
     "moesaic.kernels.numa_executor",
-    "moesaic.machines.cuda.cpu_runner",
-    "moesaic.machines.cuda.captured",
-    "moesaic.machines.cuda.graph_steps",
-    "moesaic.machines.cuda.graph_support",
-    "moesaic.machines.real.cpu_step",
-    "moesaic.machines.real.native_step",
-    "moesaic.machines.real.step_description",
+    "moesaic.machines.captured.cpu_runner",
+    "moesaic.machines.captured.captured",
+    "moesaic.machines.captured.graph_steps",
+    "moesaic.machines.captured.graph_support",
+    "moesaic.machines.cpu_step.cpu_step",
+    "moesaic.machines.cpu_step.native_step",
+    "moesaic.machines.cpu_step.step_description",
 )
 # These come with a C++ compiler, on every processor, and serve the machine with a GPU only.
 CONDUCTOR_MODULES = (
@@ -30,12 +30,12 @@ CONDUCTOR_MODULES = (
     "moesaic.lab.profile.cuda_times",
     "moesaic.lab.profile.decode_samples",
     "moesaic.lab.profile.link_times",
-    "moesaic.machines.cuda.captured_spans",
-    "moesaic.machines.cuda.captured_step",
-    "moesaic.machines.cuda.conductor",
-    "moesaic.machines.cuda.cpu_runner",
-    "moesaic.machines.cuda.link_spans",
-    "moesaic.machines.cuda.recorded_forecasts",
+    "moesaic.machines.captured.captured_spans",
+    "moesaic.machines.captured.captured_step",
+    "moesaic.machines.captured.conductor",
+    "moesaic.machines.captured.cpu_runner",
+    "moesaic.machines.captured.link_spans",
+    "moesaic.machines.captured.recorded_forecasts",
 )
 # Triton comes with PyTorch's CUDA builds.
 TRITON_MODULES = (
@@ -43,9 +43,9 @@ TRITON_MODULES = (
     "moesaic.kernels.gpu.latent_attention",
     "moesaic.kernels.gpu.latent_prompt_attention",
     "moesaic.kernels.gpu.prompt_attention",
-    "moesaic.machines.cuda.decode_step",
-    "moesaic.machines.cuda.prompt_step",
-    "moesaic.machines.cuda.step_attention",
+    "moesaic.machines.captured.decode_step",
+    "moesaic.machines.captured.prompt_step",
+    "moesaic.machines.captured.step_attention",
 )
 TENSOR_MODULES = [source.module for source in sources() if source.needs_torch]
 
@@ -60,6 +60,6 @@ def test_a_tensor_module_imports_and_prints_nothing(
     if module in TRITON_MODULES:
         pytest.importorskip("triton")
     if module in CONDUCTOR_MODULES:
-        pytest.importorskip("moesaic.machines.cuda._conductor")
+        pytest.importorskip("moesaic.machines.captured._conductor")
     import_module(module)
     assert capsys.readouterr().out == ""

@@ -29,10 +29,10 @@ from moesaic.hardware.host import usable_nodes
 from moesaic.hardware.machine_reader import load_machine
 from moesaic.kernels.base import ExpertWeights
 from moesaic.machines.accelerators import ACCELERATORS
-from moesaic.machines.cuda.faults import loading_explained
-from moesaic.machines.cuda.pinned import pinned
 from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.machines.real.gpu_faults import loading_explained
 from moesaic.machines.real.machine import Machine
+from moesaic.machines.real.pinned import pinned
 from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.checkpoints.packed_experts import PackedExperts
 from moesaic.models.decoder import Decoder

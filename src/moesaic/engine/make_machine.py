@@ -15,18 +15,18 @@ from moesaic.engine.memory.capacity import Capacity
 from moesaic.hardware.host import usable_cores
 from moesaic.kernels.freed_memory import keep_freed_memory
 from moesaic.machines.accelerators import check_usable
-from moesaic.machines.cuda.cuda_streams import make_streams
-from moesaic.machines.cuda.gpu_layers import GpuLayers
-from moesaic.machines.cuda.packed_routing import PackedRoutingAdapter
-from moesaic.machines.real.accelerator import EmulatedAccelerator
+from moesaic.machines.layerwise.cpu_layers import CpuLayers
+from moesaic.machines.layerwise.gpu_layers import GpuLayers
+from moesaic.machines.layerwise.lane_layers import LaneLayers
+from moesaic.machines.layerwise.layerwise import Network
+from moesaic.machines.layerwise.packed_routing import PackedRoutingAdapter
+from moesaic.machines.layerwise.single_token import pool_of
 from moesaic.machines.real.copy_engine import LinkSpeed
-from moesaic.machines.real.cpu_layers import CpuLayers
+from moesaic.machines.real.cuda_streams import make_streams
+from moesaic.machines.real.emulated_accelerator import EmulatedAccelerator
 from moesaic.machines.real.expert_store import ExpertStore
-from moesaic.machines.real.lane_layers import LaneLayers
-from moesaic.machines.real.layerwise import Network
 from moesaic.machines.real.machine import Machine
 from moesaic.machines.real.routing_adapter import RoutingAdapter
-from moesaic.machines.real.single_token import pool_of
 from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.decoder import Decoder
 from moesaic.models.experts.gate_bank import GateBank
@@ -82,7 +82,7 @@ def _cpu(parts: Parts) -> Machine:
         several = len(parts.store.nodes) > 1
         nodes = "experts are on several NUMA nodes"
         return Machine(layers, nodes if several else "experts have no native kernel here")
-    from moesaic.machines.real.cpu_step import cpu_step
+    from moesaic.machines.cpu_step.cpu_step import cpu_step
 
     step = cpu_step(network, layers, pool)
     if isinstance(step, str):
@@ -128,8 +128,8 @@ def add_captured(machine: Machine, brain: Decider, native: Native) -> None:
     machine.why_layerwise = "there are no slots in a GPU"
     if layers.streams.device == "cpu" or not layers.slots.count:
         return
-    from moesaic.machines.cuda.captured import Captured
-    from moesaic.machines.cuda.graph_support import why_layerwise
+    from moesaic.machines.captured.captured import Captured
+    from moesaic.machines.captured.graph_support import why_layerwise
 
     machine.why_layerwise = why_layerwise(layers.decoder, layers.store.kernel)
     if machine.why_layerwise is None:

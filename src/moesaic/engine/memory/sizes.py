@@ -191,7 +191,7 @@ class Sizes:
     @property
     def latent_buffers(self) -> int:
         """Queries and results of prompts with latent attention, in bf16: one memory for steps of
-        all sizes (`machines/cuda/latent_buffers.py`)."""
+        all sizes (`machines/captured/latent_buffers.py`)."""
         latent = self.spec.latent_attention
         if latent is None or not self.pair_buffers:
             return 0

@@ -11,7 +11,7 @@ import torch
 from moesaic.core.units import GB, NS_PER_S
 from moesaic.engine.make_machine import GPU_DEVICE
 from moesaic.kernels.dtypes import torch_dtype
-from moesaic.machines.cuda.cuda_streams import make_streams
+from moesaic.machines.real.cuda_streams import make_streams
 
 _ATTEMPTS = 5
 _READ_BYTES = 1 << 30

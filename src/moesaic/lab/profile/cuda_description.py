@@ -27,7 +27,7 @@ from moesaic.hardware.parts import PRIORITY
 from moesaic.lab.profile.cuda_times import BATCH, CudaTimes, ExpertCosts
 from moesaic.lab.profile.machine_profile import COMMAND
 from moesaic.lab.profile.timing import line_through
-from moesaic.machines.cuda.stream_copier import AHEAD
+from moesaic.machines.real.stream_copier import AHEAD
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 

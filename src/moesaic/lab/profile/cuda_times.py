@@ -28,7 +28,7 @@ from moesaic.engine.runner import Runner
 from moesaic.lab.profile.decode_samples import DecodeRun, line_by_count, measure_decode
 from moesaic.lab.profile.link_times import NO_LINK_COSTS, LinkCosts, link_times, usual
 from moesaic.lab.profile.profile_routing import ProfileRouting
-from moesaic.machines.cuda.gpu_layers import GpuLayers
+from moesaic.machines.layerwise.gpu_layers import GpuLayers
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 from moesaic.models.decoder import Decoder

@@ -15,7 +15,7 @@ from typing import Any
 from moesaic.core.report import StepReport
 from moesaic.engine.runner import Runner
 from moesaic.lab.profile.profile_routing import ProfileRouting
-from moesaic.machines.cuda.captured_step import CapturedStep
+from moesaic.machines.captured.captured_step import CapturedStep
 from moesaic.machines.real.forward_pass import GREEDY, ForwardPass, Piece
 
 STEPS, WARMUP = 24, 6

@@ -15,8 +15,8 @@ from statistics import median
 from typing import NamedTuple
 
 from moesaic.core.units import NS_PER_US, slowed_by
-from moesaic.machines.cuda.captured_step import CapturedStep
-from moesaic.machines.cuda.conductor import LayerTimes, LayerWork
+from moesaic.machines.captured.captured_step import CapturedStep
+from moesaic.machines.captured.conductor import LayerTimes, LayerWork
 
 _NARROW_NS = 10_000  # between two looks of the conductor: when a copy ended is known
 _MOSTLY = 0.8  # of the CPU's time in a layer

@@ -1,1 +1,2 @@
-"""The real machine: experts in main memory and an accelerator, computed where the plan says."""
+"""The real machine and what its executors share: passes, experts in main memory, slots of an
+accelerator, copies and who keeps account of them."""

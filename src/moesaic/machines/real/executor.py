@@ -71,8 +71,8 @@ class Executor(Protocol):
 
     def trace(self) -> object | None:
         """What the same pass has left in memory beside its report, in the executor's own form (see
-        `machines/cuda/captured_step.py`); copies are those that have ended since the last time this
-        was asked for. None: nothing."""
+        `machines/captured/captured_step.py`); copies are those that have ended since the last time
+        this was asked for. None: nothing."""
         ...
 
     @property

@@ -12,9 +12,9 @@ import torch
 from moesaic.core.body import Decider, Probed
 from moesaic.core.report import StepReport
 from moesaic.core.routing import ExpertId
+from moesaic.machines.layerwise.layerwise import Layerwise
 from moesaic.machines.real.executor import Executor, StepTimes
 from moesaic.machines.real.forward_pass import ForwardPass
-from moesaic.machines.real.layerwise import Layerwise
 
 
 class Guard(Protocol):
