@@ -57,6 +57,7 @@ ConductorConfig configuration(const nb::dict& sizes, const nb::dict& brain,
   READ(s, c, hidden_type), READ(s, c, slots), READ(s, c, block_bytes), READ(s, c, store), READ(s, c, slab);
   READ(s, c, watchdog_ns), READ(s, c, ahead_ns), READ(s, c, core), READ(s, c, records);
   READ(s, c, staging), READ(s, c, copy_from), READ(s, c, look_ahead_to), READ(s, c, stream_ahead);
+  READ(s, c, background_copies);
   READ(b, c.brain, state), READ(b, c.brain, decide), READ(b, c.brain, look_ahead), READ(b, c.brain, learn);
   READ(b, c.brain, begin_look_ahead), READ(b, c.brain, finish_look_ahead);
   READ(b, c.brain, choose_read_ahead);

@@ -13,9 +13,8 @@
 namespace moesaic {
 namespace {
 
-constexpr std::size_t kUnderWay = 2;             // background copies
-constexpr int kPlanEstimate = 3;                 // in a plan's header (policies/records.py)
-constexpr int kSpinsBeforeSleep = 200'000;       // some milliseconds, between two tokens
+constexpr int kPlanEstimate = 3;            // in a plan's header (policies/records.py)
+constexpr int kSpinsBeforeSleep = 200'000;  // some milliseconds, between two tokens
 
 }  // namespace
 
@@ -322,11 +321,10 @@ void Conductor::await_cpu(std::uint32_t number, LayerTimes& times) {
   if (load(config_.mailbox.summed) < number) store(config_.mailbox.summed, number);
 }
 
-// As on the other machines, two copies at once: what has not begun when the next layer is routed is dropped, and does
-// not stand in the way of what that layer demands.
+// What has not begun when the next layer is routed is dropped, and does not stand in the way of what it demands.
 void Conductor::start_background() {
   slots_.settle(copies_->ended());
-  while (!pending_.empty() && slots_.flights().size() < kUnderWay) {
+  while (!pending_.empty() && slots_.flights().size() < std::size_t(config_.background_copies)) {
     const Move move = pending_.front();
     pending_.pop_front();
     const int index = slots_.index(move.layer, move.expert), slot = slots_.take(move);

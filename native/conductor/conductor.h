@@ -76,6 +76,7 @@ struct ConductorConfig {
   int copy_from = 1 << 30;      // steps of so many tokens demand experts by copies; shorter ones read them in place
   int look_ahead_to = 1 << 30;  // no longer step looks ahead
   int stream_ahead = 0;         // experts of the next layer that steps with copies bring to staging slots meanwhile
+  int background_copies = 1;    // under way at once
   int forecast_depth = 0, forecast_rows = 0;  // of the mailbox: later layers, tokens
   Brain brain;
   Mailbox mailbox{};

@@ -22,7 +22,7 @@ from moesaic.machines.layerwise.pairs import Pairs
 from moesaic.machines.real.device_slots import DeviceSlots
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.ledger import Ledger
-from moesaic.machines.real.stream_copier import AHEAD, StreamCopier
+from moesaic.machines.real.stream_copier import BACKGROUND_COPIES, StreamCopier
 from moesaic.model_info.expert_shape import ExpertShape
 
 LAYERS, EXPERTS, SLOTS, STAGING = 2, 30, 4, 8
@@ -107,7 +107,7 @@ def test_an_expert_under_way_is_waited_for_and_few_are_at_once() -> None:
     bench.ledger.offer([Move(1, expert) for expert in (4, 5, 6)])
     assert list(bench.ledger.coming(1)) == [4, 5], "the third may still be dropped"
     assert [flight.expert for flight in bench.ledger.in_flight()] == [4, 5]
-    assert bench.streams.longest == AHEAD
+    assert bench.streams.longest == BACKGROUND_COPIES
     bench.run(1, [4, 5, 6], [Move(1, 6, keep=False)])
     assert bench.experts.launches == [(4, 5), (6,)]
     assert bench.experts.read == {e: EXPERTS + e for e in (4, 5, 6)}

@@ -37,4 +37,4 @@ def test_the_second_piece_follows_though_it_had_not_started() -> None:
     pieces = [s for s in machine.timeline.spans if s.kind == "prefetch" and s.expert == 0]
     assert sorted((s.end_ns - s.start_ns) // US for s in pieces) == [80, 80]
     assert memory.located[first, 1, 0]
-    assert machine.moves.under_way == []
+    assert not list(machine.moves.under_way)

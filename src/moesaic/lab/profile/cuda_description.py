@@ -27,7 +27,7 @@ from moesaic.hardware.parts import PRIORITY
 from moesaic.lab.profile.cuda_times import BATCH, CudaTimes, ExpertCosts
 from moesaic.lab.profile.machine_profile import COMMAND
 from moesaic.lab.profile.timing import line_through
-from moesaic.machines.real.stream_copier import AHEAD
+from moesaic.machines.real.stream_copier import BACKGROUND_COPIES
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 
@@ -167,7 +167,7 @@ def _link_use(times: CudaTimes) -> LinkUseSpec:
     links = [each.link for each in costs.values()]
     return LinkUseSpec(
         demand_us=median(each.first_demanded_us for each in costs.values()),
-        submitted_copies=AHEAD,
+        submitted_copies=BACKGROUND_COPIES,
         busy_handover_us=_seen_us(each.busy_handover_us for each in links),
         cached_handover_us=_seen_us(each.cached_handover_us for each in links),
         cached_factor=median(each.cached_factor for each in links),

@@ -10,6 +10,7 @@ from moesaic.kernels.gpu.table import TableShape
 from moesaic.machines.captured import _conductor
 from moesaic.machines.captured.mailbox import Mailbox
 from moesaic.machines.captured.step_wants import StepWants
+from moesaic.machines.real.stream_copier import BACKGROUND_COPIES
 
 if TYPE_CHECKING:
     import torch
@@ -117,11 +118,14 @@ class Limits(NamedTuple):
     """In tokens of a step: from `copy_from` on, experts that are demanded are copied to slots
     before the GPU computes them, where kernels of shorter steps read them in place; steps of more
     than `look_ahead_to` do not look ahead. Where experts are copied, up to `stream_ahead` of the
-    next layer's follow, so that the link does not idle between two layers."""
+    next layer's follow, so that the link does not idle between two layers. `background_copies` are
+    under way at once: what has not begun when the next layer is routed is dropped, and does not
+    stand in the way of what that layer demands."""
 
     copy_from: int = 1 << 30
     look_ahead_to: int = 1 << 30
     stream_ahead: int = 0
+    background_copies: int = BACKGROUND_COPIES
 
 
 _NONE = Limits()

@@ -12,6 +12,7 @@ from moesaic.core.offloading import PCIE
 from moesaic.core.report import Span, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId
+from moesaic.core.under_way import UnderWay
 from moesaic.core.view import FLIGHT_CAPACITY, Flight
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.slot_table import Slot, SlotTable
@@ -91,11 +92,14 @@ class Ledger(Generic[CopyT]):
         timeline: Timeline,
     ) -> None:
         self.residency, self.copier = residency, copier
-        self.bytes_moved = 0
         self.lent = False
         self._store, self._slots, self._timeline = store, slots, timeline
-        self._in_flight: list[CopyT] = []  # counted, not seen to have arrived
+        self._under_way = UnderWay[CopyT](residency)  # counted, not seen to have arrived
         self._offered: list[CopyT] = []  # not seen to have begun
+
+    @property
+    def bytes_moved(self) -> int:
+        return self._under_way.bytes_moved
 
     def place(self, experts: Sequence[ExpertId]) -> None:
         """The initial placement: it has arrived when this returns."""
@@ -107,7 +111,7 @@ class Ledger(Generic[CopyT]):
         """Note what has begun and what has arrived, and let the copier go on."""
         self._note_starts()
         self._note_arrivals()
-        self.copier.pump(len(self._in_flight))
+        self.copier.pump(len(self._under_way))
         self._note_starts()
 
     def cancel_background(self) -> None:
@@ -138,21 +142,19 @@ class Ledger(Generic[CopyT]):
         copies: dict[int, CopyT] = {}
         for move in moves:
             copies[move.expert] = self._prepared(move, "transfer", readers)
-            self.residency.start(move)
-        self.bytes_moved += len(copies) * self._store.kernel.block_bytes
-        self._in_flight += copies.values()
+            self._under_way.begin(copies[move.expert], self._store.kernel.block_bytes)
         self.copier.demand(list(copies.values()))
         return copies
 
     def coming(self, layer: int) -> dict[int, CopyT]:
         """Copies under way to this layer, by expert."""
-        return {copy.move.expert: copy for copy in self._in_flight if copy.move.layer == layer}
+        return {copy.move.expert: copy for copy in self._under_way.to_layer(layer)}
 
     def in_flight(self) -> tuple[Flight, ...]:
         now, ready = perf_counter_ns(), 0
         duration = self.copier.duration_ns
         found: list[Flight] = []
-        for copy in self._in_flight:
+        for copy in self._under_way:
             ready = max(ready + duration if found else copy.start_ns + duration - now, 1)
             found.append(Flight(copy.move.layer, copy.move.expert, ready))
         return tuple(found)
@@ -160,7 +162,7 @@ class Ledger(Generic[CopyT]):
     def to_slots(self, flights: Sequence[Flight], layer: int) -> tuple[Flight, ...]:
         """Those that end in a slot, and not in a staging slot. Where there are more than a view may
         name, those to this layer and later ones come first."""
-        kept = {(c.move.layer, c.move.expert) for c in self._in_flight if c.move.keep}
+        kept = {(c.move.layer, c.move.expert) for c in self._under_way if c.move.keep}
         stay = [flight for flight in flights if (flight.layer, flight.expert) in kept]
         if len(stay) > FLIGHT_CAPACITY:
             stay.sort(key=lambda flight: flight.layer < layer)
@@ -187,7 +189,8 @@ class Ledger(Generic[CopyT]):
         """After an interruption, which may have come between any two lines: let what was begun end,
         drop the rest, and rebuild residency from what is in memory."""
         self.copier.halt()
-        self._in_flight, self._offered = [], []
+        self._under_way.forget()
+        self._offered = []
         self.residency.clear()
         self.residency.place(self._slots.rebuild())
 
@@ -206,16 +209,13 @@ class Ledger(Generic[CopyT]):
         while self._offered and self._offered[0].started:
             copy = self._offered.pop(0)
             self._slots.enter(copy.move)
-            self.residency.start(copy.move)
-            self.bytes_moved += self._store.kernel.block_bytes
-            self._in_flight.append(copy)
+            self._under_way.begin(copy, self._store.kernel.block_bytes)
 
     def _note_arrivals(self) -> None:
-        while self._in_flight and self._in_flight[0].ended():
-            copy = self._in_flight.pop(0)
-            self.residency.complete(copy.move)
-            if self._in_flight:
-                self._in_flight[0].follow()
+        while (copy := self._under_way.oldest) is not None and copy.ended():
+            self._under_way.arrive(copy)
+            if self._under_way.oldest is not None:
+                self._under_way.oldest.follow()
             if self._timeline.enabled:
                 begin, end = self.copier.times_ns(copy)
                 layer, expert = copy.move.layer, copy.move.expert

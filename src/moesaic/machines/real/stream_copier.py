@@ -16,7 +16,9 @@ from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.slot_table import Slot
 from moesaic.machines.real.streams import Mark, Streams
 
-AHEAD = 2  # background copies under way at once: the link does not idle between two
+# Background copies under way at once, submitted here or by the conductor: the link does not idle
+# between two, and what a layer demands waits for few.
+BACKGROUND_COPIES = 2
 _EXPECTED_GB_S = 20  # of the link, until it has been measured
 
 
@@ -65,7 +67,7 @@ class StreamCopier:
         self._offered = deque(copies)
 
     def pump(self, under_way: int) -> None:
-        while self._offered and under_way < AHEAD:
+        while self._offered and under_way < BACKGROUND_COPIES:
             self._submit(self._offered.popleft())
             under_way += 1
 

@@ -110,7 +110,7 @@ class SimMachine:
     @property
     def bytes_moved(self) -> int:
         """Over all links, since the beginning."""
-        return self.moves.bytes_moved
+        return self.moves.under_way.bytes_moved
 
     def begin(self, step: Step, route: Callable[[int], LayerRouting]) -> None:
         self._step, self._route = step, route
@@ -284,7 +284,7 @@ class SimMachine:
         moves = [self.moves.prepare("transfer", move) for move in plan.transfers]
         if moves:
             moves[0].tasks[0][1].duration += ns_from_us(self._use.demand_us)
-        coming = [m for m in self.moves.under_way if m.move.layer == plan.layer]
+        coming = self.moves.under_way.to_layer(plan.layer)
         arrivals = {(m.move.expert, m.move.destination): m for m in (*moves, *coming)}
         loads = self._routing.loads(self.physics.model.num_experts).tolist()
         located: list[list[int]] = [[] for _ in loads]

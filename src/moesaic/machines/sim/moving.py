@@ -10,6 +10,7 @@ from typing import NamedTuple
 from moesaic.core.layer_plan import Move
 from moesaic.core.residency import Residency
 from moesaic.core.topology import Hop
+from moesaic.core.under_way import UnderWay
 from moesaic.core.view import Flight
 from moesaic.hardware.link_use import USUAL_USE
 from moesaic.machines.sim.clock import Clock
@@ -57,8 +58,7 @@ class Moves:
         dimms: DimmDraws | None = None,
         caches: CpuCaches | None = None,
     ) -> None:
-        self.under_way: list[Moving] = []
-        self.bytes_moved = 0
+        self.under_way = UnderWay[Moving](memory)
         self._physics, self._memory, self._clock, self._dimms = physics, memory, clock, dimms
         self.on_cpu: Collection[tuple[int, int]] = ()
         self._caches = caches
@@ -101,7 +101,7 @@ class Moves:
         room = self._use.submitted_copies - len(self.under_way)
         waiting = (moving for moving in self._waiting if not moving.begun)
         for moving in islice(waiting, max(room, 0)):
-            if self.under_way:
+            if len(self.under_way):
                 self._started(moving)
                 for lane, task in moving.tasks:
                     lane.promote(task)
@@ -160,9 +160,7 @@ class Moves:
         if moving.begun:
             return
         moving.begun = True
-        self._memory.start(moving.move)
-        self.bytes_moved += moving.size
-        self.under_way.append(moving)
+        self.under_way.begin(moving, moving.size)
         if len(moving.tasks) > 1:  # the other parts follow, whatever is dropped
             for lane, task in moving.tasks:
                 lane.promote(task)
@@ -170,5 +168,4 @@ class Moves:
     def _ended(self, moving: Moving) -> None:
         moving.left -= 1
         if moving.left == 0:
-            self._memory.complete(moving.move)
-            self.under_way.remove(moving)
+            self.under_way.arrive(moving)
