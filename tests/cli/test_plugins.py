@@ -35,9 +35,9 @@ class Latest(Cache):
 caches.register(NAME, Latest, "the highest latest score")
 """
 EVERY_KIND = """
-from moesaic.policies.cache.lru import Lru
-from moesaic.policies.gate.full import Full
-from moesaic.policies.layout.striped import Striped
+from moesaic.policies.cache.classic import Lru
+from moesaic.policies.gate.base import Full
+from moesaic.policies.layout.base import Striped
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.policy_set import REGISTRIES
 from moesaic.policies.prefetch.none import NoPrefetch
@@ -112,7 +112,7 @@ MISTAKES = {
     "from moesaic.policies.schedule import schedules\n"
     "from moesaic.policies.schedule.base import Schedule\n"
     "schedules.register('mine', type('Mine', (Schedule,), {}), 'x')": "Mine must define assign",
-    "from moesaic.policies.gate import gates\nfrom moesaic.policies.gate.full import Full\n"
+    "from moesaic.policies.gate import gates\nfrom moesaic.policies.gate.base import Full\n"
     "class Mine(Full):\n    def __init__(self): ...\ngates.register('mine', Mine, 'x')": (
         "Mine is called with (top_k), but takes ()"
     ),

@@ -25,9 +25,8 @@ from moesaic.engine.runner import Runner
 from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.policies.cache import caches
-from moesaic.policies.gate.base import GateStep
+from moesaic.policies.gate.base import Full, GateStep
 from moesaic.policies.gate.big_little import BigLittle
-from moesaic.policies.gate.full import Full
 from moesaic.policies.prefetch import prefetches
 
 NAME, TOP_K = "olmoe", 5

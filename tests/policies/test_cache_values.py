@@ -9,8 +9,8 @@ import pytest
 from made_up import exact_belief, routing_of, small_model, stated_physics, view_of
 from moesaic.core.routing import ExpertId
 from moesaic.policies.cache import caches
+from moesaic.policies.cache.classic import Pinned
 from moesaic.policies.cache.mrs import Mrs
-from moesaic.policies.cache.pinned import Pinned
 from moesaic.policies.cache.two_speed import TwoSpeed
 from moesaic.policies.compose import Composition
 from moesaic.policies.future import Future

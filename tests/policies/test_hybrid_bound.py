@@ -16,7 +16,7 @@ from moesaic.policies.schedule.hybrid import (
     wait_for_coming,
 )
 from moesaic.policies.schedule.hybrid_bound import cpu_rests, earliest_end
-from moesaic.policies.schedule.static_experts import static_experts
+from moesaic.policies.schedule.static import static_experts
 from moesaic.policies.timelines import ABSENT, LINK_FREE, READY, TRANSFER, Ints, finish_time
 
 

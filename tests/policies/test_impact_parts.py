@@ -14,7 +14,7 @@ from moesaic.policies.prefetch.impact import (
 )
 from moesaic.policies.records import IMPACT_ROWS
 from moesaic.policies.rule_calls import schedule_rule
-from moesaic.policies.schedule.static_experts import as_they_lie
+from moesaic.policies.schedule.static import as_they_lie
 from moesaic.policies.timelines import ABSENT, EXPERT, LOAD, READY, Ints
 
 

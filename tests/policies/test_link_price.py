@@ -11,7 +11,7 @@ from moesaic.policies.rule_calls import Rule
 from moesaic.policies.schedule.base import Work
 from moesaic.policies.schedule.gpu_only import all_on_gpu
 from moesaic.policies.schedule.hybrid import hybrid
-from moesaic.policies.schedule.static_experts import as_they_lie
+from moesaic.policies.schedule.static import as_they_lie
 from moesaic.policies.timelines import ABSENT
 
 

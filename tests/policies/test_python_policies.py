@@ -14,8 +14,7 @@ from moesaic.core.report import LayerReport
 from moesaic.core.routing import ExpertId, Forecast
 from moesaic.core.view import Flight
 from moesaic.policies.brain import Brain
-from moesaic.policies.cache.lru import Lru
-from moesaic.policies.cache.pinned import Pinned
+from moesaic.policies.cache.classic import Lru, Pinned
 from moesaic.policies.prefetch.base import Outlook, Prefetch
 from moesaic.policies.prefetch.none import NoPrefetch
 from moesaic.policies.records import PLAN_HEADER

@@ -9,7 +9,7 @@ import pytest
 from made_up import exact_belief, make_brain, routing_of, small_model, stated_physics, view_of
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.policies.brain import Brain
-from moesaic.policies.brain.read_ahead import IDLE_LAYERS, choose_read_ahead
+from moesaic.policies.brain.forecasts import IDLE_LAYERS, choose_read_ahead
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.systems import SYSTEMS
 

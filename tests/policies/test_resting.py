@@ -11,7 +11,7 @@ from made_up import exact_belief, make_brain, routing_of, small_model, stated_ph
 from moesaic.core.report import LayerReport
 from moesaic.core.routing import UNUSED, Forecast
 from moesaic.policies.brain import Brain
-from moesaic.policies.brain.resting import MOST_STEPS, begin_step
+from moesaic.policies.brain.lookahead import MOST_STEPS, begin_step
 from moesaic.policies.schedule import schedules
 
 LAYERS = 2

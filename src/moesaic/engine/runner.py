@@ -20,8 +20,7 @@ from moesaic.models.experts.reused_routing import ReusedRouting
 from moesaic.policies.brain import Brain
 from moesaic.policies.fallback_prefetch import FallbackPrefetch, RankedExperts
 from moesaic.policies.gate import FULL
-from moesaic.policies.gate.base import Gate
-from moesaic.policies.gate.full import Full
+from moesaic.policies.gate.base import Full, Gate
 from moesaic.policies.gate.reuse import ROUTE_AGAIN
 from moesaic.policies.schedule.base import Schedule
 

@@ -23,9 +23,8 @@ from moesaic.policies.brain.cpu_times import believe_cpu
 from moesaic.policies.brain.decide import prefer_valuable, take_up, update_cache, write_plan
 from moesaic.policies.brain.decide import schedule as apply_schedule
 from moesaic.policies.brain.forecasts import fill_forecast
-from moesaic.policies.brain.plan_words import read_moves, read_plan
+from moesaic.policies.brain.plan_words import read_moves, read_plan, with_sources
 from moesaic.policies.brain.python_policies import assign_in_python, propose_in_python
-from moesaic.policies.brain.sources import with_sources
 from moesaic.policies.brain.stages import (
     BEGIN_LOOK_AHEAD,
     DECIDE,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.offloading import CPU, GPU, IN_DRAM, IN_VRAM
 from moesaic.core.routing import ExpertId
+from moesaic.core.view import View
 from moesaic.policies.records import MOVE_WORDS, PLAN_HEADER
 
 _make = tuple.__new__
@@ -32,3 +33,23 @@ def read_moves(words: list[int], count: int) -> tuple[Move, ...]:
         evicted = _make(ExpertId, (victim_layer, victim)) if victim_layer >= 0 else None
         found.append(_make(Move, (layer, expert, evicted, keep == 1, IN_DRAM, IN_VRAM, False)))
     return tuple(found)
+
+
+# Where a move takes an expert from: compiled rules name main memory, on machines with DIMMs it
+# may lie whole in one of them instead.
+
+
+def with_sources(moves: tuple[Move, ...], view: View) -> tuple[Move, ...]:
+    """The same moves, each from a placement that holds the expert."""
+    placements = len(view.topology.placements)
+    if not moves or placements <= IN_DRAM + 1:
+        return moves
+    return tuple(_found(move, view, placements) for move in moves)
+
+
+def _found(move: Move, view: View, placements: int) -> Move:
+    located = view.located[:, move.layer, move.expert]
+    if located[move.source]:
+        return move
+    elsewhere = (p for p in range(placements) if p != IN_VRAM and located[p])
+    return move._replace(source=next(elsewhere, move.source))

@@ -6,9 +6,9 @@ from __future__ import annotations
 from functools import cache
 
 from moesaic.policies.brain.decide import decide
+from moesaic.policies.brain.forecasts import choose_read_ahead
 from moesaic.policies.brain.learn import learn
 from moesaic.policies.brain.lookahead import begin, finish, look_ahead
-from moesaic.policies.brain.read_ahead import choose_read_ahead
 from moesaic.policies.rule_calls import stage
 
 DECIDE, LEARN, CHOOSE_READ_AHEAD = "decide", "learn", "choose_read_ahead"

@@ -38,7 +38,7 @@ caches: Registry[Cache] = Registry(
 
 caches.register(
     "lru",
-    f"{_HERE}.lru:Lru",
+    f"{_HERE}.classic:Lru",
     "evict the least recently used expert",
     (
         Parameter(
@@ -50,7 +50,7 @@ caches.register(
         ),
     ),
 )
-caches.register("lfu", f"{_HERE}.lfu:Lfu", "evict the least frequently used expert")
+caches.register("lfu", f"{_HERE}.classic:Lfu", "evict the least frequently used expert")
 caches.register(
     "mrs",
     f"{_HERE}.mrs:Mrs",
@@ -130,11 +130,11 @@ caches.register(
 )
 caches.register(
     "belady",
-    f"{_HERE}.belady:Belady",
+    f"{_HERE}.classic:Belady",
     "oracle bound: evict the expert whose next use is furthest away",
 )
 caches.register(
     "pinned",
-    f"{_HERE}.pinned:Pinned",
+    f"{_HERE}.classic:Pinned",
     "keep the initial placement for ever (kTransformers, llama.cpp)",
 )

@@ -23,10 +23,17 @@ from moesaic.policies.cache.followers import (
     sharpen,
     start_followers,
 )
-from moesaic.policies.cache.learned import JUDGES, UNSEEN, add_step, judged_planes
-from moesaic.policies.cache.learned_speed import LAG_WHERE_MOVES_COST, SPEEDS, bring_up_to_date
+from moesaic.policies.cache.learned_speed import (
+    JUDGES,
+    LAG_WHERE_MOVES_COST,
+    SPEEDS,
+    UNSEEN,
+    add_step,
+    bring_up_to_date,
+    judged_planes,
+)
 from moesaic.policies.compiled import compiled
-from moesaic.policies.records import NUMBERS
+from moesaic.policies.records import NUMBERS, Floats
 from moesaic.policies.timelines import Ints
 
 _FASTEST, _MEAN = 0, len(SPEEDS) - 1
@@ -42,14 +49,9 @@ PER_LAYER = 1 + FORECASTS
 
 @compiled
 def observe_learned_mixture(
-    layer: int,
-    experts: Ints,
-    ranked: Ints,
-    scores: NDArray[np.float64],
-    values: NDArray[np.float64],
-    memory: NDArray[np.float64],
-    numbers: NDArray[np.float64],
-) -> None:
+    layer: int, experts: Ints, ranked: Ints, scores: Floats, values: Floats, memory: Floats,
+    numbers: Floats,
+) -> None:  # fmt: skip
     """`memory` holds the forecasts, those of up to `lag` steps ago, then the followers' pairs."""
     first = NUMBERS + layer * PER_LAYER
     count, shares = numbers[first : first + 1], numbers[first + 1 : first + PER_LAYER]

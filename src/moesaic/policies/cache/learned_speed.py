@@ -26,10 +26,9 @@ from moesaic.policies.cache.followers import (
     planes_for,
     start_followers,
 )
-from moesaic.policies.cache.learned import JUDGES, UNSEEN, add_step, judged_planes
-from moesaic.policies.cache.scores import TINY
+from moesaic.policies.cache.scores import TINY, add_scores, add_uses
 from moesaic.policies.compiled import compiled
-from moesaic.policies.records import NUMBERS
+from moesaic.policies.records import NUMBERS, Floats
 from moesaic.policies.timelines import Ints
 
 SPEEDS = (0.3, 0.1, 0.03, 0.01, 0.0)  # weight of the newest step; 0: a plain mean of all steps
@@ -53,14 +52,9 @@ PER_LAYER = 1 + len(FORECASTS)
 
 @compiled
 def observe_learned_speed(
-    layer: int,
-    experts: Ints,
-    ranked: Ints,
-    scores: NDArray[np.float64],
-    values: NDArray[np.float64],
-    memory: NDArray[np.float64],
-    numbers: NDArray[np.float64],
-) -> None:
+    layer: int, experts: Ints, ranked: Ints, scores: Floats, values: Floats, memory: Floats,
+    numbers: Floats,
+) -> None:  # fmt: skip
     """`memory` holds an average per speed and the forecast of followers, the same of up to `lag`
     steps ago, then the followers' pairs. Without followers there are no such planes."""
     first = NUMBERS + layer * PER_LAYER
@@ -209,3 +203,37 @@ class LearnedSpeed(Cache):
         self.values[profiled] = shares
         self.memory[self._pairs : self._pairs + self._rows, profiled] = shares
         self.numbers[NUMBERS::PER_LAYER] = np.where(profiled, np.maximum(uses // self._top_k, 1), 0)
+
+
+# What the caches share that learn which of several forecasts to follow: what a step says about
+# the experts of a layer, and which forecasts it judges.
+
+UNSEEN = 0.05  # of probability, spread over all experts: nothing is impossible
+JUDGES = 8  # tokens of a large step that forecasts are judged by
+
+
+@compiled
+def add_step(
+    experts: Ints, ranked: Ints, scores: Floats, top_p: int, used: Floats, scored: Floats
+) -> tuple[float, float]:
+    """The step's uses of every expert and its scores, added to `used` and `scored`; without scores
+    uses stand for them. Returns what either adds up to; 0.0 where there is nothing to learn."""
+    uses = add_uses(experts, used)
+    total = add_scores(ranked, scores, top_p, scored)
+    if uses == 0.0 or not 0.0 <= total < np.inf:  # or a model that is broken: NaN would stay
+        return 0.0, 0.0
+    if total == 0.0:
+        scored[:] = used
+        return uses, uses
+    return uses, total
+
+
+@compiled
+def judged_planes(memory: Floats, planes: int, layer: int, step: int, lag: int) -> int:
+    """The first of so many planes of forecasts that this step judges. The first planes of `memory`
+    are the newest ones; the next as many, with a `lag`, are those of up to so many steps ago."""
+    if lag <= 1:
+        return 0
+    if (step + layer) % lag == 0 or step == 1:  # not all layers in one step
+        memory[planes : 2 * planes, layer] = memory[:planes, layer]
+    return planes

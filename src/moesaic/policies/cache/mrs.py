@@ -7,12 +7,12 @@ only the chosen experts, p is cut to what it knows."""
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.policies.cache.base import Cache
 from moesaic.policies.cache.scores import TINY, add_scores
 from moesaic.policies.compiled import compiled
+from moesaic.policies.records import Floats
 from moesaic.policies.timelines import Ints
 
 DEFAULT_ALPHA = 0.1  # the paper leaves the averaging coefficient open; see docs/hybrimoe.md
@@ -21,14 +21,9 @@ ALPHA, TOP_P = 0, 1  # in `numbers`
 
 @compiled
 def observe_mrs(
-    layer: int,
-    experts: Ints,
-    ranked: Ints,
-    scores: NDArray[np.float64],
-    values: NDArray[np.float64],
-    memory: NDArray[np.float64],
-    numbers: NDArray[np.float64],
-) -> None:
+    layer: int, experts: Ints, ranked: Ints, scores: Floats, values: Floats, memory: Floats,
+    numbers: Floats,
+) -> None:  # fmt: skip
     row = values[layer]
     alpha, top_p, tokens = numbers[ALPHA], int(numbers[TOP_P]), ranked.shape[0]
     for expert in range(len(row)):

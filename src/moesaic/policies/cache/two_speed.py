@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from moesaic.policies.cache.base import Cache
 from moesaic.policies.cache.scores import TINY, add_scores
 from moesaic.policies.compiled import compiled
-from moesaic.policies.records import NUMBERS
+from moesaic.policies.records import NUMBERS, Floats
 from moesaic.policies.timelines import Ints
 
 DEFAULT_FAST = 0.2
@@ -24,14 +24,9 @@ FAST, SLOW, TOP_P = 0, 1, 2  # in `numbers`; then, per layer, steps seen; negati
 
 @compiled
 def observe_two_speed(
-    layer: int,
-    experts: Ints,
-    ranked: Ints,
-    scores: NDArray[np.float64],
-    values: NDArray[np.float64],
-    memory: NDArray[np.float64],
-    numbers: NDArray[np.float64],
-) -> None:
+    layer: int, experts: Ints, ranked: Ints, scores: Floats, values: Floats, memory: Floats,
+    numbers: Floats,
+) -> None:  # fmt: skip
     tokens, count = ranked.shape[0], values.shape[1]
     total = np.zeros(count)
     add_scores(ranked, scores, int(numbers[TOP_P]), total)

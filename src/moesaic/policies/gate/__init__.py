@@ -23,7 +23,7 @@ _LITTLE_K = Parameter(
     "k", int, None, "experts of the little model, up to top-k; auto: half of top-k", minimum=1
 )
 
-gates.register(FULL, f"{_HERE}.full:Full", "every token uses all of the model's top-k experts")
+gates.register(FULL, f"{_HERE}.base:Full", "every token uses all of the model's top-k experts")
 gates.register(
     "little",
     f"{_HERE}.little:Little",

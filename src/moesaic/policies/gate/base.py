@@ -86,3 +86,10 @@ class Gate(ABC):
         wanted, 1 to MAX_DISTANCE: `layer_ns` is a layer's time without waiting for experts,
         `transfer_ns` that of one expert on the link, both as measured so far."""
         return 1
+
+
+class Full(Gate):
+    """The model as it was trained: all of top-k, and every token stands."""
+
+    def experts_per_token(self, step: GateStep) -> None:
+        return None

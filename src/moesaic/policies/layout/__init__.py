@@ -38,7 +38,7 @@ _SPLITS = Parameter(
 )
 
 layouts.register(
-    STRIPED, f"{_HERE}.striped:Striped", "everything striped over all DIMMs, nothing moves"
+    STRIPED, f"{_HERE}.base:Striped", "everything striped over all DIMMs, nothing moves"
 )
 layouts.register(
     "offline",

@@ -46,3 +46,7 @@ class Layout:
 
     def learn(self, layer: int, start_ns: int, end_ns: int) -> None:
         """When the layer's experts ran."""
+
+
+class Striped(Layout):
+    """Every expert striped over all of main memory."""

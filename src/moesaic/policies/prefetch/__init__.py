@@ -27,7 +27,7 @@ prefetches.register(
 )
 prefetches.register(
     "pre-gated",
-    f"{_HERE}.pre_gated:PreGated",
+    f"{_HERE}.next_layer:PreGated",
     "Pre-gated MoE: the next layer's experts, chosen one layer early by retrained gates",
 )
 prefetches.register(
@@ -38,7 +38,7 @@ prefetches.register(
 )
 prefetches.register(
     "oracle",
-    f"{_HERE}.oracle:OraclePrefetch",
+    f"{_HERE}.impact:OraclePrefetch",
     "impact with perfect foresight: a bound",
     (_LOOKAHEAD,),
 )

@@ -219,3 +219,12 @@ class Impact(Prefetch):
             np.zeros((IMPACT_ROWS, experts), dtype=np.int64), picks,
         )  # fmt: skip
         return [ExpertId(outlook.forecasts[d].layer, e) for d, e in picks[:picked].tolist()]
+
+
+class OraclePrefetch(Impact):
+    """Perfect foresight of the next layers: how much better predictions could help."""
+
+    needs_future = True
+
+    def __init__(self, lookahead: int = 3) -> None:
+        super().__init__(lookahead, read_ahead=0)

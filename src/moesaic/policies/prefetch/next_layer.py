@@ -87,3 +87,10 @@ class NextLayer(Prefetch):
         scores = np.ascontiguousarray(nearest.scores, dtype=np.float64).ravel()
         picked = propose_next_layer(ids, scores, absent, picks)
         return [ExpertId(nearest.layer, int(e)) for e in picks[:picked]]
+
+
+class PreGated(NextLayer):
+    """Pre-gated MoE: gates are retrained to choose the next layer's experts one layer early, so
+    what is prefetched is what is used. A model must be trained for it: for simulated runs."""
+
+    needs_future = True

@@ -25,17 +25,17 @@ schedules.register(
 )
 schedules.register(
     "static-experts",
-    f"{_HERE}.static_experts:StaticExperts",
+    f"{_HERE}.static:StaticExperts",
     "kTransformers: cached experts on the GPU, the rest on the CPU",
 )
 schedules.register(
     "static-layers",
-    f"{_HERE}.static_layers:StaticLayers",
+    f"{_HERE}.static:StaticLayers",
     "llama.cpp: whole layers, attention included, on one device",
 )
 schedules.register(
     "n-cpu-moe",
-    f"{_HERE}.n_cpu_moe:NCpuMoe",
+    f"{_HERE}.static:NCpuMoe",
     "llama.cpp --n-cpu-moe: all attention on the GPU, the first layers' experts on the CPU",
 )
 schedules.register(
@@ -74,7 +74,7 @@ def _tri(pipelined: bool) -> tuple[Parameter, ...]:
 
 schedules.register(
     "trimoe",
-    f"{_HERE}.trimoe:TriMoe",
+    f"{_HERE}.tri:TriMoe",
     "TriMoE: GPU, CPU and near-data units by own cost, then refined at the bottleneck",
     (
         Parameter("refine", int, 256, "most reassignments after the first choice", minimum=0),
@@ -97,7 +97,7 @@ schedules.register(
 )
 schedules.register(
     "tri-balanced",
-    f"{_HERE}.tri_balanced:TriBalanced",
+    f"{_HERE}.tri:TriBalanced",
     "GPU, CPU and near-data units by prices and local search: close to the exact makespan",
     (
         Parameter("rounds", int, 40, "times that prices are adjusted to use", minimum=1),
@@ -107,7 +107,7 @@ schedules.register(
 )
 schedules.register(
     "tri-optimal",
-    f"{_HERE}.tri_optimal:TriOptimal",
+    f"{_HERE}.tri:TriOptimal",
     "the exact makespan over GPU, CPU and near-data units by MILP: a bound, not for speed",
     (
         Parameter("seconds", float, 20.0, "the solver's time limit for one layer", above=0),
@@ -116,19 +116,19 @@ schedules.register(
 )
 schedules.register(
     "klotski",
-    f"{_HERE}.tri_baselines:Klotski",
+    f"{_HERE}.tri:Klotski",
     "Klotski: every expert on the GPU, cold ones loaded while hot ones are computed",
     _tri(True),
 )
 schedules.register(
     "enhanced-ktransformers",
-    f"{_HERE}.tri_baselines:EnhancedKtransformers",
+    f"{_HERE}.tri:EnhancedKtransformers",
     "missing experts on the CPU, the most loaded of them loaded on demand as far as it pays",
     _tri(True),
 )
 schedules.register(
     "monde",
-    f"{_HERE}.tri_baselines:Monde",
+    f"{_HERE}.tri:Monde",
     "MoNDE: weights of loaded experts to the GPU, activations of the others to the DIMMs",
     _tri(True),
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from moesaic.policies.compiled import compiled
 from moesaic.policies.schedule.base import CompiledSchedule
 from moesaic.policies.schedule.gpu_only import gpu_only
-from moesaic.policies.schedule.static_experts import static_experts
+from moesaic.policies.schedule.static import static_experts
 from moesaic.policies.timelines import (
     ABSENT,
     CPU_FIRST,

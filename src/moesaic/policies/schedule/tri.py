@@ -22,7 +22,10 @@ from moesaic.policies.timelines import (
     MOVED,
     READY,
 )
+from moesaic.policies.tri import baselines
 from moesaic.policies.tri.costs import ON_CPU, ON_GPU, ON_NDP, OWN_SHARE, Floats, TriCosts
+from moesaic.policies.tri.exact import SECONDS, optimal
+from moesaic.policies.tri.fast import KICKS, ROUNDS, balanced
 from moesaic.policies.tri.layer import (
     ALL_DEVICES,
     CPU_TIME,
@@ -45,6 +48,7 @@ from moesaic.policies.tri.machine import (
     offloading_costs,
     places_of,
 )
+from moesaic.policies.tri.refine import EVERY, REFINE, trimoe, trimoe_from_the_end
 
 
 class Rules(TypedDict):
@@ -61,7 +65,9 @@ class TriSchedule(Schedule):
     needs_units = True
     devices: Bools = ALL_DEVICES
 
-    def __init__(self, contention: str, shared: bool, pipelined: bool) -> None:
+    def __init__(
+        self, contention: str = OWN_SHARE, shared: bool = True, pipelined: bool = True
+    ) -> None:
         self._rules = Rules(contention=contention, shared=shared, pipelined=pipelined)
         self._known: tuple[Belief, TriCosts, DimmIndices] | None = None
 
@@ -164,3 +170,82 @@ def busy_now(work: Work, costs: TriCosts, dimms: DimmIndices) -> Floats:
 
 
 __all__ = ["OWN_SHARE", "TriSchedule"]
+
+
+class TriMoe(TriSchedule):
+    """Greedy by own cost, then refined at the bottleneck until no reassignment helps."""
+
+    def __init__(
+        self,
+        refine: int = REFINE,
+        candidates: int = EVERY,
+        least_first: bool = False,
+        contention: str = OWN_SHARE,
+        shared: bool = True,
+        pipelined: bool = False,
+    ) -> None:
+        super().__init__(contention, shared, pipelined)
+        self._refine, self._candidates = refine, candidates
+        self._schedule = trimoe_from_the_end if least_first else trimoe  # highest load first
+
+    def choose(self, options: Options, loads: Ints, resident: Bools) -> Ints:
+        return self._schedule(options, self._refine, self._candidates)
+
+
+class TriBalanced(TriSchedule):
+    """Prices, rounding and local search: close to the exact makespan, fast."""
+
+    def __init__(
+        self,
+        rounds: int = ROUNDS,
+        kicks: int = KICKS,
+        contention: str = OWN_SHARE,
+        shared: bool = True,
+        pipelined: bool = True,
+    ) -> None:
+        super().__init__(contention, shared, pipelined)
+        self._rounds, self._kicks = rounds, kicks
+
+    def choose(self, options: Options, loads: Ints, resident: Bools) -> Ints:
+        return balanced(options, self._rounds, self._kicks)[0]
+
+
+class TriOptimal(TriSchedule):
+    """The exact makespan by a mixed-integer program. A bound, not for speed."""
+
+    def __init__(
+        self,
+        seconds: float = SECONDS,
+        contention: str = OWN_SHARE,
+        shared: bool = True,
+        pipelined: bool = True,
+    ) -> None:
+        super().__init__(contention, shared, pipelined)
+        self._seconds = seconds
+
+    def choose(self, options: Options, loads: Ints, resident: Bools) -> Ints:
+        return optimal(options, seconds=self._seconds)[0]
+
+
+# The systems TriMoE is compared with, over the same costs: tri/baselines.py.
+class Klotski(TriSchedule):
+    needs_units = False
+    devices = baselines.GPU_ONLY
+
+    def choose(self, options: Options, loads: Ints, resident: Bools) -> Ints:
+        return baselines.klotski(options)
+
+
+class EnhancedKtransformers(TriSchedule):
+    needs_units = False
+    devices = baselines.GPU_CPU
+
+    def choose(self, options: Options, loads: Ints, resident: Bools) -> Ints:
+        return baselines.enhanced_ktransformers(options, loads, resident)
+
+
+class Monde(TriSchedule):
+    devices = baselines.GPU_NDP
+
+    def choose(self, options: Options, loads: Ints, resident: Bools) -> Ints:
+        return baselines.monde(options, loads, resident)
