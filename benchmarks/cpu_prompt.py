@@ -82,15 +82,15 @@ def pytorch_attention() -> Iterator[None]:
 @contextmanager
 def pytorch_rows() -> Iterator[None]:
     """What is between the products of packed weights, by PyTorch."""
-    from moesaic.kernels import native_rows
+    from moesaic.kernels import native_linear
 
-    kept = native_rows.MIN_ROWS, grouped_attention.NATIVE_ROWS
-    native_rows.MIN_ROWS = grouped_attention.NATIVE_ROWS = 1 << 30
+    kept = native_linear.MIN_ROWS, grouped_attention.NATIVE_ROWS
+    native_linear.MIN_ROWS = grouped_attention.NATIVE_ROWS = 1 << 30
     try:
         with pytorch_attention():
             yield
     finally:
-        native_rows.MIN_ROWS, grouped_attention.NATIVE_ROWS = kept
+        native_linear.MIN_ROWS, grouped_attention.NATIVE_ROWS = kept
 
 
 def layer_parts(runner: Runner, options: argparse.Namespace) -> dict[str, object]:

@@ -29,11 +29,11 @@ from moesaic.engine.loading import LoadedModel, load_prepared
 from moesaic.engine.packing import Packing, write_experts
 from moesaic.engine.preparation import Prepared, prepare
 from moesaic.engine.sampling.sampling_params import SamplingParams
-from moesaic.hardware.process_memory import process_memory
+from moesaic.hardware.procfs import process_memory
 from moesaic.kernels.base import ExpertKernel, ExpertWeights
 from moesaic.model_info.packed.header import DENSE
 from moesaic.models.checkpoints.checkpoint import Checkpoint
-from moesaic.models.configs.config import read_architecture
+from moesaic.models.configs.network_reader import read_architecture
 from moesaic.models.dense_file import write_dense
 from moesaic.models.open_model import OpenModel, load_decoder
 from moesaic.models.synthetic_model import random_expert

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from command import refused, run, run_json
 
-from moesaic.lab.bench.placement_routing import (
+from moesaic.lab.bench.placement_grid import (
     WARMUP,
     MeasuredRouting,
     measured_routing,

@@ -10,19 +10,16 @@ from typing import Any
 import pytest
 from command import refused, run, run_json
 
-from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import Rule
-from moesaic.lab.gating.tally import tallies
+from moesaic.lab.gating.tally import Outcome, tallies
 from moesaic.reproductions.mobile import (
     Reproduction,
     quality_rows,
-    quality_runs,
     speed_rows,
     table,
     together,
 )
-from moesaic.reproductions.mobile import runs as simulated
-from moesaic.reproductions.mobile.speed_runs import MACHINES, Speed
+from moesaic.reproductions.mobile.speed_rows import MACHINES, Speed
 
 KEYS = {"id", "claim", "paper", "ours", "unit", "ratio", "conditions", "command"}
 
@@ -33,7 +30,7 @@ def rows_of(*words: object) -> list[dict[str, Any]]:
 
 
 def test_a_simulated_row_is_repeated_by_its_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulated, "TOKENS", 24)
+    monkeypatch.setattr(table, "TOKENS", 24)
     (row,) = rows_of("--only", "table3/gamma=0.7/accuracy=0.8")
     assert set(row) == KEYS
     assert row["paper"] == 1.57
@@ -46,7 +43,7 @@ def test_a_simulated_row_is_repeated_by_its_command(monkeypatch: pytest.MonkeyPa
 def test_a_big_pass_that_reuses_takes_as_long_as_one_whose_wants_are_right(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(simulated, "TOKENS", 24)
+    monkeypatch.setattr(table, "TOKENS", 24)
     rows = {row["id"]: row for row in rows_of("--only", "table2/olmoe/gsm8k")}
     bound = rows["table2/olmoe/gsm8k/reuse=experts"]
     assert bound["ours"] == rows["table2/olmoe/gsm8k/accuracy=1"]["ours"]
@@ -57,7 +54,7 @@ def test_a_big_pass_that_reuses_takes_as_long_as_one_whose_wants_are_right(
 def made_up() -> list[Outcome]:
     """Ten questions; a rule answers more of them right the higher its threshold is."""
     found = []
-    for rule in quality_runs.rules():
+    for rule in quality_rows.rules():
         right = 10 if rule.full else int(10 * rule.gamma * rule.k / 4)
         again = 100 if rule.full else int(50 * rule.gamma)
         found += [Outcome(str(n), "", rule, n < right, "", (), 100, again, 0.0) for n in range(10)]
@@ -90,11 +87,11 @@ def test_measures_are_compared_at_equal_ratios() -> None:
     found = tallies(made_up())
     curve = quality_rows.curve(found, "margin")
     assert curve[0] == (0.0, 0.0)
-    assert len(curve) == 1 + len(quality_runs.OTHERS)
+    assert len(curve) == 1 + len(quality_rows.OTHERS)
 
 
 def test_the_bundled_models_rules_cover_the_tables() -> None:
-    rules = quality_runs.rules()
+    rules = quality_rows.rules()
     assert len(rules) == len(set(rules))
     for k in (1, 2, 3):
         assert {rule.gamma for rule in rules if rule.k == k} >= {0.0, 0.5, 0.6, 0.7, 0.8, 0.9}
@@ -103,9 +100,9 @@ def test_the_bundled_models_rules_cover_the_tables() -> None:
 
 
 def test_a_small_part_of_the_accuracy_is_really_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = [quality_runs.rules()[0], Rule(2, 0.0), Rule(2, 0.9)]
-    monkeypatch.setattr(quality_runs, "rules", lambda: few)
-    found = tallies(quality_runs.answered(1, 1, lambda done: None))
+    few = [quality_rows.rules()[0], Rule(2, 0.0), Rule(2, 0.9)]
+    monkeypatch.setattr(quality_rows, "rules", lambda: few)
+    found = tallies(quality_rows.answered(1, 1, lambda done: None))
     assert set(found) == set(few)
     assert all(tally.asked == 2 for tally in found.values())
     assert found[few[0]].decoded > 0

@@ -21,7 +21,7 @@ from moesaic.core.errors import MoesaicError
 from moesaic.workloads.block import join
 from moesaic.workloads.bundled_traces import bundled_trace
 from moesaic.workloads.source import open_trace
-from moesaic.workloads.synthetic import match, search
+from moesaic.workloads.synthetic import fit
 from moesaic.workloads.writer import write_trace
 
 
@@ -126,8 +126,8 @@ def test_synthesize_for_a_known_model_with_forecasts(tmp_path: Path) -> None:
 
 
 def test_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(match, "TRIAL_TOKENS", 600)
-    monkeypatch.setattr(search, "ROUNDS", 1)
+    monkeypatch.setattr(fit, "TRIAL_TOKENS", 600)
+    monkeypatch.setattr(fit, "ROUNDS", 1)
     made, output = tmp_path / "made.moet", tmp_path / "mine.json"
     run_json("synthesize", *SHAPE, "--tokens", 1200, "-o", made)
     found = run_json("fit", made, "-o", output)

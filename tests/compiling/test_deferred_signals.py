@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from numba.core.registry import cpu_target
 
-from moesaic.compiling.deferred_signals import deferred_signals
-from moesaic.compiling.kept_code import kept, kept_c_function
+from moesaic.compiling.kept_code import deferred_signals, kept, kept_c_function
 
 
 class Ended(SystemExit):

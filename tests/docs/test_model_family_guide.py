@@ -16,7 +16,7 @@ from moesaic import LLM, SamplingParams
 from moesaic.core.errors import BadConfig
 from moesaic.model_info import model_families
 from moesaic.models.configs import families
-from moesaic.models.configs.config import read_architecture
+from moesaic.models.configs.network_reader import read_architecture
 from stock_text import STEPS, greedy, prompt
 
 PAGE = ROOT / "docs" / "add-a-model-family.md"

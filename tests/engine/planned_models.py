@@ -8,7 +8,7 @@ from moesaic.model_info.config_reader import ConfigReader
 from moesaic.model_info.linear_attention import LinearAttentionSizes
 from moesaic.model_info.model_spec import LatentAttentionSizes, ModelSpec
 from moesaic.models.configs.architecture import Architecture
-from moesaic.models.configs.config import architecture_of
+from moesaic.models.configs.network_reader import architecture_of
 
 GROUPED = ModelSpec(
     name="grouped",

@@ -11,9 +11,8 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.lab.gating import calibrate as calibrating
 from moesaic.lab.gating.bound import Bound
 from moesaic.lab.gating.calibrate import Calibration, calibrate
-from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import Rule, full_rule
-from moesaic.lab.gating.tally import Tally
+from moesaic.lab.gating.tally import Outcome, Tally
 
 TOP_K, ASKED, TOKENS = 8, 20, 10
 

@@ -13,10 +13,9 @@ from moesaic.core.errors import BadFile, ImpossibleSetting, UnknownName
 from moesaic.lab.gating import calibrate as calibration
 from moesaic.lab.gating.bound import Bound, read_bound
 from moesaic.lab.gating.calibrate import GAMMAS, candidates
-from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.prompt_file import PromptLine, read_prompts
 from moesaic.lab.gating.rules import Rule, full_rule
-from moesaic.lab.gating.tally import Tally
+from moesaic.lab.gating.tally import Outcome, Tally
 from moesaic.policies.gate import gates
 from moesaic.policies.policy_choice import PolicyChoice
 from moesaic.policies.quality_levels import COMMAND, FORMAT, LEVELS, quality_level

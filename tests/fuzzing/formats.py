@@ -40,7 +40,7 @@ from moesaic.model_info.packed.header import DATA_START, EXPERTS, MAGIC, VERSION
 from moesaic.model_info.quantization.read import read_quantization
 from moesaic.models.checkpoints.checkpoint import Checkpoint
 from moesaic.models.checkpoints.quantized.checkpoint import QuantizedCheckpoint
-from moesaic.models.configs.config import read_architecture
+from moesaic.models.configs.network_reader import read_architecture
 from moesaic.models.open_model import open_model, readable_experts
 from moesaic.models.text.template_child import _compile, _render
 from moesaic.models.text.tokenizer import Tokenizer

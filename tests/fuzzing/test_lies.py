@@ -22,7 +22,7 @@ def test_a_sample_of_every_format(name: str) -> None:
     [
         ("lying-tensors", "moesaic.models.checkpoints.safetensors_header._check_coverage"),
         ("lying-index", "moesaic.models.checkpoints.checkpoint.Checkpoint._check_places"),
-        ("lying-tokenizer", "moesaic.models.text.tokenizer_ids._refuse_shared_ids"),
+        ("lying-tokenizer", "moesaic.models.text.tokenizer._refuse_shared_ids"),
         ("lying-tokenizer", "moesaic.models.text.tokenizer.check_added_ids"),
         ("lying-trace", "moesaic.workloads.reader.check_block"),
     ],

@@ -8,8 +8,7 @@ from dataclasses import replace
 import torch
 
 from moesaic.engine.sampling.candidates import candidates
-from moesaic.engine.sampling.logits_processors import apply_repetition_penalty
-from moesaic.engine.sampling.sampler import Sampler
+from moesaic.engine.sampling.sampler import Sampler, apply_repetition_penalty
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.engine.sampling.sampling_state import SamplingState
 

@@ -19,9 +19,9 @@ from moesaic.engine.dense_weights import packed_dtype
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.lab.bench import rates
 from moesaic.lab.bench.bench_model import load_bench_model, random_model
+from moesaic.lab.bench.bench_row import CpuFloor, make_floor, run_floor_s
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.rates import MeasuredRates, Rates, measure_rates
-from moesaic.lab.bench.real_floor import CpuFloor, make_floor, run_floor_s
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
 
 # Shared experts, and a first layer without experts.

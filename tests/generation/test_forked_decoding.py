@@ -12,9 +12,8 @@ import stock
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.lab.evaluation.items import Question, Verdict
 from moesaic.lab.gating.forked import ForkedDecoding
-from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import Rule, full_rule
-from moesaic.lab.gating.tally import Tally, tallies
+from moesaic.lab.gating.tally import Outcome, Tally, tallies
 
 NAME, TOP_K, TOKENS = "olmoe", 5, 10
 RULES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from moesaic.engine.sampling.likeliest import best_tokens, tokens_from
+from moesaic.engine.sampling.candidates import best_tokens, tokens_from
 
 
 def scores_of(seed: int, vocabulary: int, step: float) -> np.ndarray:

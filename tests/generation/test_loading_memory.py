@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import save_file
 
 from made_up import long
-from moesaic.hardware.process_memory import process_memory
+from moesaic.hardware.procfs import process_memory
 
 HIDDEN, INNER, EXPERTS, LAYERS, VOCABULARY = 512, 512, 16, 8, 2048
 CONFIG = {
@@ -94,7 +94,7 @@ MOST = 1.15  # times what is taken in the end
 SCRIPT = """
 import json, sys
 from moesaic import LLM
-from moesaic.hardware.process_memory import reset_peak, process_memory
+from moesaic.hardware.procfs import reset_peak, process_memory
 
 reset_peak()
 before = process_memory().now

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.lab.quality.compared_logits import LogitsComparison, compare
+from moesaic.lab.quality.expert_quality import LogitsComparison, compare
 
 torch.set_num_threads(1)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moesaic.engine.sampling.stop import Shown, StopChecker
+from moesaic.engine.output_text import Shown, StopChecker
 
 # Few letters, so that stop strings occur, overlap and begin inside each other.
 TEXTS = st.text("ab\n", max_size=40)

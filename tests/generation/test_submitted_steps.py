@@ -14,10 +14,10 @@ import torch
 from sampling_machine import BROKEN, Machine, request
 
 from moesaic.engine.batcher import Batcher
+from moesaic.engine.output_text import Shown
 from moesaic.engine.request import Request, Update
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams
-from moesaic.engine.sampling.stop import Shown
 from moesaic.machines.real.forward_pass import ForwardPass
 
 GREEDY = SamplingParams(max_tokens=9, temperature=0.0)

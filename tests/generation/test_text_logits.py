@@ -10,8 +10,8 @@ from small_llms import llm
 
 import stock
 from moesaic.core.errors import BrokenModel, ImpossibleSetting
-from moesaic.lab.quality import text_logits as module
-from moesaic.lab.quality.text_logits import logits_on_disk, text_logits
+from moesaic.lab.quality import expert_quality
+from moesaic.lab.quality.expert_quality import logits_on_disk, text_logits
 from stock_text import prompt, stock_logits
 
 
@@ -34,7 +34,7 @@ def test_pieces_are_the_stock_models_logits(window: int, max_step_tokens: int) -
 
 
 def test_a_wide_vocabulary_makes_short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PIECE_BYTES", 97 * 4 * 3 + 1)
+    monkeypatch.setattr(expert_quality, "_PIECE_BYTES", 97 * 4 * 3 + 1)
     with llm(stock.saved("olmoe").folder, max_sequences=1) as model:
         pieces = list(text_logits(model.model.runner, prompt(9), 100, 100))
     assert [len(piece.logits) for piece in pieces] == [3, 3, 2]

@@ -6,7 +6,7 @@ import mmap
 
 import pytest
 
-from moesaic.hardware.process_memory import process_memory, reset_peak
+from moesaic.hardware.procfs import process_memory, reset_peak
 
 SIZE = 64 << 20
 

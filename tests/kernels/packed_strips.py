@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from moesaic.kernels.gpu.layout import MatrixWords
+from moesaic.kernels.gpu.experts import MatrixWords
 from moesaic.kernels.quantize import int4_tops
 
 _GROUP = {8: 256, 4: 32}

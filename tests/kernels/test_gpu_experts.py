@@ -11,8 +11,7 @@ import torch
 from packed_strips import pack_expert
 from torch.nn import functional
 
-from moesaic.kernels.gpu.experts import GpuExperts
-from moesaic.kernels.gpu.layout import BITS, BlockWords
+from moesaic.kernels.gpu.experts import BITS, BlockWords, GpuExperts
 from moesaic.kernels.gpu.table import write_table
 from moesaic.model_info.expert_shape import ExpertShape
 

@@ -13,7 +13,7 @@ from packed_strips import pack_expert
 from torch.nn import functional
 
 from moesaic.kernels.gpu import experts as gpu_experts
-from moesaic.kernels.gpu.layout import BITS
+from moesaic.kernels.gpu.experts import BITS
 from moesaic.kernels.gpu.table import COUNT, TableShape, write_rows, write_table
 from moesaic.machines.layerwise.pairs import Pairs
 from moesaic.machines.layerwise.table_experts import TableExperts

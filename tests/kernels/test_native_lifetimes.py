@@ -13,8 +13,7 @@ from native_experts import WAYS, bytes_at, packed, random_expert
 from moesaic.core.numa import Node
 from moesaic.kernels import native_executor
 from moesaic.kernels.base import Blocks
-from moesaic.kernels.native_executor import NativeExecutor
-from moesaic.kernels.numa_executor import NumaExecutor, _threads_per_node
+from moesaic.kernels.native_executor import NativeExecutor, NumaExecutor, _threads_per_node
 from moesaic.model_info.expert_shape import ExpertShape
 
 pytestmark = pytest.mark.skipif(not WAYS, reason="this CPU has no instructions for the kernels")

@@ -15,8 +15,8 @@ import transformers
 import stock
 from moesaic.core.errors import BadConfig, MoesaicError
 from moesaic.models.configs.architecture import Architecture
-from moesaic.models.configs.config import read_architecture
 from moesaic.models.configs.families import RUNNABLE
+from moesaic.models.configs.network_reader import read_architecture
 from stock_text import prompt, stock_logits
 
 CONFIGS = Path(__file__).parents[3] / "shared" / "data" / "configs"

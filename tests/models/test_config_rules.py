@@ -13,7 +13,7 @@ import stock
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.model_info.network import GroupedAttentionSpec, LinearAttentionSpec
 from moesaic.models.configs.architecture import Architecture
-from moesaic.models.configs.config import read_architecture
+from moesaic.models.configs.network_reader import read_architecture
 from moesaic.models.open_model import open_model, with_experts_per_token
 
 

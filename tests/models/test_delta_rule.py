@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from moesaic.model_info.linear_attention import CHUNK
-from moesaic.models.attentions.delta_rule import DeltaInputs, chunked, delta_rule, recurrent
+from moesaic.models.attentions.linear_attention import DeltaInputs, chunked, delta_rule, recurrent
 
 HEADS, KEY, VALUE = 3, 10, 7
 

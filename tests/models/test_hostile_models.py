@@ -14,7 +14,7 @@ from moesaic.model_info.config_reader import MAX_EXPERTS, MAX_LAYERS
 from moesaic.models.checkpoints.checkpoint import Checkpoint
 from moesaic.models.checkpoints.shard import Shard
 from moesaic.models.checkpoints.unread_tensors import _LAYER
-from moesaic.models.configs.config import read_architecture
+from moesaic.models.configs.network_reader import read_architecture
 from moesaic.models.text.tokenizer import Tokenizer
 from small_tokenizers import save, write
 

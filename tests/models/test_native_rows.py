@@ -23,7 +23,7 @@ from stock_text import prompt
 
 pytestmark = pytest.mark.skipif(available() == (REFERENCE,), reason="no native kernels here")
 if available() != (REFERENCE,):
-    from moesaic.kernels import native_rows
+    from moesaic.kernels import native_linear
     from moesaic.kernels.native_linear import DenseRunner
     from moesaic.model_info.dense_bytes import DensePrecision
 
@@ -59,7 +59,7 @@ def read(
 @pytest.fixture
 def pytorch(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """With `undo`, native again."""
-    monkeypatch.setattr(native_rows, "MIN_ROWS", NEVER)
+    monkeypatch.setattr(native_linear, "MIN_ROWS", NEVER)
     monkeypatch.setattr(grouped_attention, "NATIVE_ROWS", NEVER)
     return monkeypatch
 

@@ -13,7 +13,7 @@ import torch
 import stock
 from moesaic.kernels.instruction_sets import VARIABLE
 from moesaic.kernels.quantize import FORMATS, GroupFormat, dequantize, pack_codes, quantize
-from moesaic.lab.quality.compared_logits import Quality, compare
+from moesaic.lab.quality.expert_quality import Quality, compare
 from moesaic.models.open_model import load_decoder, load_resident_experts, open_model
 
 TOKENS = torch.randint(0, 97, (100,), generator=torch.Generator().manual_seed(5)).tolist()

@@ -17,7 +17,7 @@ import stock
 from moesaic.core.errors import BadConfig
 from moesaic.model_info.network import LatentAttentionSpec
 from moesaic.models.attentions.rope import frequencies
-from moesaic.models.configs.config import read_architecture
+from moesaic.models.configs.network_reader import read_architecture
 
 # Values away from the defaults and from each other; None: the field is not there.
 SETTINGS: dict[str, list[Any]] = {

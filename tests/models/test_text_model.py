@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 import stock
 from moesaic.core.errors import BadConfig
-from moesaic.models.configs.config import read_architecture
+from moesaic.models.configs.network_reader import read_architecture
 from moesaic.models.text.tokenizer_files import read_eos_ids
 from stock_text import prompt
 

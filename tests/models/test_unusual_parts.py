@@ -14,7 +14,7 @@ from moesaic.kernels.quantized import QuantizedKernel
 from moesaic.kernels.reference import ReferenceKernel, gated
 from moesaic.machines.support import ExecutorKind, refusal
 from moesaic.model_info.expert_shape import ClampedSwiglu, ExpertShape
-from moesaic.models.configs.config import read_architecture
+from moesaic.models.configs.network_reader import read_architecture
 from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 
 pytestmark = pytest.mark.without_native

@@ -37,9 +37,8 @@ TORCH_FREE = frozenset(
         "engine.described_belief",
         "engine.engine_settings",
         "engine.memory",
-        "lab.gating.outcome",
-        "lab.gating.rules",
         "lab.gating.tally",
+        "lab.gating.rules",
     }
 )
 

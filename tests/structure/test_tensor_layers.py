@@ -14,7 +14,7 @@ pytestmark = pytest.mark.without_native
 # Without the compiled extension nothing imports them.
 NATIVE_MODULES = (
     "moesaic.kernels.native",
-    "moesaic.kernels.numa_executor",
+    "moesaic.kernels.native_executor",
     "moesaic.machines.captured.cpu_runner",
     "moesaic.machines.captured.captured",
     "moesaic.machines.captured.graph_steps",

@@ -16,7 +16,7 @@ from moesaic.workloads.source import open_trace
 from moesaic.workloads.stats.phases import totals
 from moesaic.workloads.stats.sample import collect
 from moesaic.workloads.stats.summary import describe, describe_sample
-from moesaic.workloads.synthetic import match
+from moesaic.workloads.synthetic import fit as fitting
 from moesaic.workloads.synthetic.calibration import (
     Calibration,
     Logits,
@@ -24,10 +24,9 @@ from moesaic.workloads.synthetic.calibration import (
     default_calibration,
     load_calibration,
 )
-from moesaic.workloads.synthetic.fit import PARTS, fit
+from moesaic.workloads.synthetic.fit import PARTS, START, Trial, fit, search, to_logits
 from moesaic.workloads.synthetic.generate import SyntheticTrace, TraceShape, synthesize
 from moesaic.workloads.synthetic.latent import LatentModel
-from moesaic.workloads.synthetic.search import START, Trial, search, to_logits
 
 SMALL = TraceShape("small", 4, 16, 2)
 
@@ -150,8 +149,8 @@ def test_the_search_finds_the_minimum() -> None:
 
 
 def test_a_fit_finds_what_the_trace_was_made_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(match, "TRIAL_TOKENS", 1500)
-    monkeypatch.setattr(match, "TRIAL_LAYERS", 4)
+    monkeypatch.setattr(fitting, "TRIAL_TOKENS", 1500)
+    monkeypatch.setattr(fitting, "TRIAL_LAYERS", 4)
     calls: list[int] = []
     source = make(tokens=1500)
     fitted = fit(source, "again", advance=lambda: calls.append(1))

@@ -8,9 +8,8 @@ from trace_examples import example_block, example_header
 
 from moesaic.workloads.block import DECODE, PREFILL, join
 from moesaic.workloads.source import MemoryTrace
-from moesaic.workloads.stats.phases import of_phase, phases_of
+from moesaic.workloads.stats.phases import PARTS, of_phase, phases_of, profile_trace
 from moesaic.workloads.stats.sample import beginnings, collect, spread
-from moesaic.workloads.stats.trace_profile import PARTS, profile_trace
 
 
 def answered(prompt: int, answer: int, documents: int) -> MemoryTrace:

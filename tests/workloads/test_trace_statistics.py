@@ -10,16 +10,16 @@ from trace_examples import example_header, example_trace
 
 from moesaic.core.errors import BadFile
 from moesaic.workloads.source import MemoryTrace
-from moesaic.workloads.stats.batches import active_fraction, temperatures
 from moesaic.workloads.stats.cache import lru_curve
-from moesaic.workloads.stats.layers import predictability
 from moesaic.workloads.stats.load import (
+    active_fraction,
     entropy,
     gini,
     later_window_loads,
     loads,
     max_over_mean,
     min_over_mean,
+    temperatures,
     top_shares,
     window_loads,
 )
@@ -28,6 +28,7 @@ from moesaic.workloads.stats.locality import (
     global_overlap,
     independent_overlap,
     overlap,
+    predictability,
     reuse_by_rank,
 )
 from moesaic.workloads.stats.phases import totals

@@ -3,9 +3,12 @@ what one process compiles, another that needs it waits for and loads."""
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
+from types import FrameType
 from typing import Any, TypeVar
 
 import numba
@@ -19,7 +22,6 @@ from numba.core.ccallback import CFunc
 from numba.core.dispatcher import CompilingCounter
 from numba.core.sigutils import normalize_signature
 
-from moesaic.compiling.deferred_signals import defer_signals_in
 from moesaic.compiling.shared_files import SharedFiles
 from moesaic.core.caches import announce
 
@@ -137,3 +139,48 @@ class _KeptCode(FunctionCache):  # type: ignore[misc]
             super().save_overload(signature, data)
         except OSError as error:  # a full disk, a folder that has become read-only
             _announce_unkept(self._cache_path, error.strerror or str(error))
+
+
+# Lets signals wait while the compiler calls back into Python. LLVM calls Python functions when it
+# has made machine code. A signal that came meanwhile is handled in them, and what its handler
+# raises (KeyboardInterrupt, the end by SIGTERM) is printed as "Exception ignored" and lost: the
+# process goes on, without the code of which LLVM told.
+
+_ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
+
+
+@contextmanager
+def deferred_signals() -> Iterator[None]:
+    """Handlers in Python that end the process run at the end of the block. Python handles signals
+    in its main thread only, so that other threads need nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+
+    try:
+        with ExitStack() as handlers:
+            for number in (getattr(signal, name) for name in _ENDING if hasattr(signal, name)):
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    handlers.callback(signal.signal, number, handler)
+                    signal.signal(number, note)
+            yield
+    finally:
+        if came:
+            signal.raise_signal(came[0])
+
+
+@cache
+def defer_signals_in(engine: Any) -> None:
+    """Make numba's engine, which has one for all functions, defer signals while it makes code."""
+    finalize = engine.finalize_object
+
+    def finalize_object() -> None:
+        with deferred_signals():
+            finalize()
+
+    engine.finalize_object = finalize_object

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from moesaic.core.native_brain import NativeBrain
 from moesaic.core.report import Timeline
 from moesaic.core.routing import ExpertId, Forecast, LayerRouting
 from moesaic.core.view import offloading_view
@@ -22,7 +23,6 @@ from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.expert_kernel import expert_kernel, kernel_for
 from moesaic.engine.make_machine import GPU_DEVICE, Parts, add_captured, make_machine
 from moesaic.engine.memory.capacity import Capacity
-from moesaic.engine.native_source import NativeSource
 from moesaic.engine.packed_store import packed_store, why_copied
 from moesaic.engine.runner import Runner
 from moesaic.hardware.host import usable_nodes
@@ -40,6 +40,7 @@ from moesaic.models.placed import placed_decoder
 from moesaic.models.synthetic_model import random_expert
 from moesaic.policies.belief import Belief, warm_up
 from moesaic.policies.brain import Brain
+from moesaic.policies.brain.c_functions import native_brain
 from moesaic.policies.compose import Composition
 from moesaic.policies.policy_set import PHASES
 from moesaic.policies.shape import Shape
@@ -252,3 +253,22 @@ def _time_decisions(brain: Brain, shape: Shape, slots: int) -> int:
         taken.append(perf_counter_ns() - started)
         brain.look_ahead(ahead if brain.wants_forecasts() else ())
     return sorted(taken)[len(taken) // 2]
+
+
+# The compiled brain for a machine with a native conductor, as long as its state stays there.
+
+
+class NativeSource:
+    """Gives the same value until the state moves; steps have at most so many tokens."""
+
+    def __init__(self, brain: Brain, tokens: int, ranks: int) -> None:
+        self._brain, self._tokens, self._ranks = brain, tokens, ranks
+        self._made: NativeBrain | None = None
+
+    def __call__(self) -> NativeBrain | None:
+        brain = self._brain
+        if not brain.runs_natively:
+            return None
+        if self._made is None or self._made.state != brain.state.address:
+            self._made = native_brain(brain, self._tokens, self._ranks)
+        return self._made

@@ -16,7 +16,7 @@ from moesaic.model_info.hub.fetch import Report, fetch_model
 from moesaic.model_info.hub.hub_id import parse_hub_id
 from moesaic.model_info.model_names import missing_gguf, needs_owner
 from moesaic.models.bundled_model import model_path
-from moesaic.models.configs.config import read_architecture
+from moesaic.models.configs.network_reader import read_architecture
 
 _log: Report = logging.getLogger("moesaic").info
 

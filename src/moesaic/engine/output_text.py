@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from moesaic.engine.sampling.stop import Shown, StopChecker
 from moesaic.models.text.detokenizer import Detokenizer
 from moesaic.models.text.tokenizer import Tokenizer
 
@@ -45,3 +45,64 @@ class OutputText:
     def _noted(self, shown: Shown) -> Shown:
         self._pieces.append(shown.text)
         return shown
+
+
+# Finding stop strings in text that arrives in pieces, showing nothing that may belong to one.
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    text: str  # what may be shown now
+    stopped: bool  # a stop string was found: this text is the last
+
+
+class StopChecker:
+    """All text shown is the text fed, cut where the first stop string begins, however the text
+    was split into pieces. Held back is only what may be the beginning of a stop string."""
+
+    def __init__(self, stop: Iterable[str]) -> None:
+        self._stop = tuple(stop)
+        assert all(self._stop), "an empty string is in every text"
+        self._held = ""
+        self._stopped = False
+
+    @property
+    def may_stop(self) -> bool:
+        return bool(self._stop)
+
+    def feed(self, piece: str) -> Shown:
+        assert not self._stopped, "after a stop string no more text is wanted"
+        text = self._held + piece
+        found, partial = self._found(text), self._partial_match(text)
+        if found is None or (partial is not None and partial < found):
+            # A longer stop string may begin before one that is complete: the earlier decides.
+            shown, self._held = text[:partial], text[partial:] if partial is not None else ""
+            return Shown(shown, False)
+        return self._stop_at(text, found)
+
+    def finish(self) -> Shown:
+        """No more text comes: what was held back is output."""
+        text, found = self._held, self._found(self._held)
+        if found is not None:
+            return self._stop_at(text, found)
+        self._held = ""
+        return Shown(text, self._stopped)
+
+    def _stop_at(self, text: str, start: int) -> Shown:
+        self._held, self._stopped = "", True
+        return Shown(text[:start], True)
+
+    def _found(self, text: str) -> int | None:
+        """Where the first stop string begins."""
+        starts = [start for stop in self._stop if (start := text.find(stop)) >= 0]
+        return min(starts, default=None)
+
+    def _partial_match(self, text: str) -> int | None:
+        """Where a suffix begins that may become a stop string."""
+        starts = [
+            len(text) - length
+            for stop in self._stop
+            for length in range(1, min(len(stop), len(text) + 1))
+            if text.endswith(stop[:length])
+        ]
+        return min(starts, default=None)

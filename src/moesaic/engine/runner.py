@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -11,7 +13,6 @@ from moesaic.core.confidence import Confidence
 from moesaic.core.report import StepReport
 from moesaic.core.routing import cut
 from moesaic.engine.gating import confidence_of, expert_counts, gate_step, rejected
-from moesaic.engine.rerun_routing import reused_routing
 from moesaic.machines.real.forward_pass import ForwardPass, Piece, Replay
 from moesaic.machines.real.machine import Machine
 from moesaic.models.attentions.kv_cache import ContiguousCache
@@ -20,8 +21,8 @@ from moesaic.models.experts.reused_routing import ReusedRouting
 from moesaic.policies.brain import Brain
 from moesaic.policies.fallback_prefetch import FallbackPrefetch, RankedExperts
 from moesaic.policies.gate import FULL
-from moesaic.policies.gate.base import Full, Gate
-from moesaic.policies.gate.reuse import ROUTE_AGAIN
+from moesaic.policies.gate.base import Full, Gate, GateStep
+from moesaic.policies.gate.reuse import REUSE_ROUTING, ROUTE_AGAIN
 from moesaic.policies.schedule.base import Schedule
 
 
@@ -269,3 +270,29 @@ class Runner:
         if replay is None or counts is None:
             return replay
         return lambda layer: cut(replay(layer), counts)
+
+
+# What tokens that run again take over from their rejected pass, as one pass' worth of arrays.
+
+
+def reused_routing(
+    step: GateStep, known: Sequence[RankedExperts | None], reuses: Sequence[str]
+) -> ReusedRouting | None:
+    """Per sequence: what the routers of all layers said of its last token, [layers, top-k], or
+    None, and how much of it is reused. None: every token is routed."""
+    rows = np.cumsum(step.tokens) - 1
+    given = [
+        (row, wanted, reuse)
+        for row, wanted, reuse in zip(rows.tolist(), known, reuses, strict=True)
+        if wanted is not None and reuse != ROUTE_AGAIN
+    ]
+    if not given:
+        return None
+    tokens, (layers, top_k) = sum(step.tokens), given[0][1].ranked.shape
+    experts = np.zeros((layers, tokens, top_k), dtype=np.int64)
+    scores = np.zeros((layers, tokens, top_k), dtype=np.float32)
+    is_given, weighed = np.zeros((2, tokens), dtype=np.bool_)
+    for row, wanted, reuse in given:
+        experts[:, row], scores[:, row] = wanted
+        is_given[row], weighed[row] = True, reuse == REUSE_ROUTING
+    return ReusedRouting(*map(torch.from_numpy, (experts, scores, is_given, weighed)))

@@ -19,7 +19,7 @@ from moesaic.core.numa import Nodes
 from moesaic.kernels import _native
 from moesaic.kernels.base import ExpertWeights, LayerExecutor
 from moesaic.kernels.cores import all_cores, worker_cores
-from moesaic.kernels.native_executor import NativeExecutor
+from moesaic.kernels.native_executor import NativeExecutor, NumaExecutor
 from moesaic.kernels.native_format import (
     ACTIVATIONS,
     DTYPES,
@@ -27,7 +27,6 @@ from moesaic.kernels.native_format import (
     NativeFormat,
     check_block,
 )
-from moesaic.kernels.numa_executor import NumaExecutor
 from moesaic.model_info.expert_block import STRIPS
 from moesaic.model_info.expert_shape import ExpertShape
 

@@ -21,7 +21,7 @@ from moesaic.model_info.network import (
 from moesaic.models.attentions.attention import Attention
 from moesaic.models.attentions.grouped_attention import GroupedAttention
 from moesaic.models.attentions.latent_attention import LatentAttention, QueryProjection
-from moesaic.models.attentions.linear_attention_weights import build_linear_attention
+from moesaic.models.attentions.linear_attention import build_linear_attention
 from moesaic.models.checkpoints.joined_rows import query_and_gate
 from moesaic.models.checkpoints.tensor_sources import TensorSource
 from moesaic.models.configs.architecture import Architecture

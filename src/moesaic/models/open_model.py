@@ -24,7 +24,7 @@ from moesaic.models.checkpoints.quantized.checkpoint import QuantizedCheckpoint
 from moesaic.models.checkpoints.tensor_sources import CheckpointTensors, MetaTensors
 from moesaic.models.checkpoints.unread_tensors import check_tied_head, refuse_unread
 from moesaic.models.configs.architecture import Architecture
-from moesaic.models.configs.config import read_architecture
+from moesaic.models.configs.network_reader import read_architecture
 from moesaic.models.decoder import Decoder
 from moesaic.models.decoder_builder import DecoderBuilder
 from moesaic.models.experts.expert_service import ResidentExperts

@@ -10,8 +10,8 @@ from moesaic.machines.support import WHERE, fastest
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.model_info.model_zoo import known_models, load_model
 from moesaic.model_info.network import NetworkSpec
-from moesaic.models.configs.config import read_architecture
 from moesaic.models.configs.families import RUNNABLE
+from moesaic.models.configs.network_reader import read_architecture
 from moesaic.models.configs.synthetic_architecture import plain_architecture
 
 _ONLY_SIMULATED = "simulated only"

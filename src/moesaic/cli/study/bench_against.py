@@ -263,8 +263,7 @@ def _llama(
     stack: ExitStack,
 ) -> Callable[[], list[PeerRow]]:
     """llama-bench on random weights in the model's shape, which are written once."""
-    from moesaic.lab.against.llama_cpp import find_program
-    from moesaic.lab.against.llama_gpu import measure_llama
+    from moesaic.lab.against.llama_cpp import find_program, measure_llama
     from moesaic.lab.against.random_gguf import TYPES, check_writable, write_random_gguf
 
     program, dtype = find_program(path), ratios[0].plan.expert_dtype

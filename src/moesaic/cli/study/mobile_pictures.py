@@ -17,10 +17,8 @@ from moesaic.cli.shared.pictures import (
 )
 from moesaic.lab.gating.rules import Rule, full_rule
 from moesaic.policies.gate import FULL, MEASURES
-from moesaic.reproductions.mobile.quality_rows import curve
-from moesaic.reproductions.mobile.quality_runs import HALF, TOP_K
-from moesaic.reproductions.mobile.speed_rows import GATES
-from moesaic.reproductions.mobile.speed_runs import CPU, EMULATED, SLOW_LINK
+from moesaic.reproductions.mobile.quality_rows import HALF, TOP_K, curve
+from moesaic.reproductions.mobile.speed_rows import CPU, EMULATED, GATES, SLOW_LINK
 
 if TYPE_CHECKING:
     from moesaic.reproductions.mobile.table import Found

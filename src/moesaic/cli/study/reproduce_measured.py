@@ -161,8 +161,7 @@ def _measure(
 ) -> list[MeasuredRow]:
     from moesaic.cli.shared.output import progress
     from moesaic.cli.study.simulate_recording import announce_compilation
-    from moesaic.lab.bench.placement_grid import load, measure
-    from moesaic.lab.bench.placement_routing import measured_routing
+    from moesaic.lab.bench.placement_grid import load, measure, measured_routing
 
     path = None if trace is None else Path(trace)
     routing = measured_routing(model.spec, path, max(grid.firsts), grid.rounds, grid.tokens)
@@ -204,7 +203,7 @@ def _llama(
 ) -> list[dict[str, Any]]:
     """With as much GPU memory and as many threads as ours; one process for each."""
     from moesaic.core.folders import temporary_folder
-    from moesaic.lab.against.llama_gpu import measure_llama
+    from moesaic.lab.against.llama_cpp import measure_llama
     from moesaic.lab.against.random_gguf import TYPES, check_writable, write_random_gguf
     from moesaic.lab.bench.cases import Case
     from moesaic.lab.bench.stock_peer import give_memory_back

@@ -12,10 +12,9 @@ from moesaic.cli.shared.output import UNKNOWN
 from moesaic.cli.trace.trace_hits import CACHES, CAPACITIES, HitRates, hit_rates
 from moesaic.cli.trace.trace_hits import PARTS as HIT_PARTS
 from moesaic.workloads.source import TraceSource
-from moesaic.workloads.stats.phases import phases_of
+from moesaic.workloads.stats.phases import PARTS as PROFILE_PARTS
+from moesaic.workloads.stats.phases import TraceProfile, phases_of, profile_trace
 from moesaic.workloads.stats.summary import WINDOW
-from moesaic.workloads.stats.trace_profile import PARTS as PROFILE_PARTS
-from moesaic.workloads.stats.trace_profile import TraceProfile, profile_trace
 
 PARTS = PROFILE_PARTS + HIT_PARTS  # of the work for one column
 

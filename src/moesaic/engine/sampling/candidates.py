@@ -5,7 +5,7 @@ the k-th for top-k, always the likeliest for top-p. Weights are probabilities bu
 row's likeliest token weighs 1. Filtered tokens stand in the order of their scores, equals in that
 of their ids, so that a number leads to the same token wherever it is drawn.
 
-Filters keep only the likeliest tokens, so only those are sorted (`likeliest.py`). Rows are computed
+Filters keep only the likeliest tokens, so only those are sorted. Rows are computed
 one by one: a row's arithmetic is the same to the bit whatever else is in the batch.
 """
 
@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from moesaic.engine.sampling.likeliest import Ids, best_tokens, tokens_from
 from moesaic.engine.sampling.sampling_params import SamplingParams
 
 # With top-p alone the number kept is unknown: a first guess, widened if it was too small.
@@ -113,3 +113,52 @@ def _mass(row: torch.Tensor, best: torch.Tensor, params: SamplingParams) -> floa
 
 def _weights(scores: torch.Tensor, best: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     return (scores - best).div_(max(params.temperature, MIN_TEMPERATURE)).exp_()
+
+
+# Which tokens have the highest scores, without sorting a vocabulary. Scores are looked at in
+# groups, of which the highest stands for all: a look at every score once, and then only at the
+# groups that have a score above the bound. Groups are columns of a table, whose highest scores
+# numpy finds with whole vectors.
+
+_SIZE = 64  # scores of a group
+
+Scores = NDArray[np.float32]
+Ids = NDArray[np.int64]
+
+
+def best_tokens(scores: Scores, count: int) -> Ids:
+    """The ids of the best `count` tokens and of all that are tied with them, and maybe of some
+    more that come next; in ascending order."""
+    if count >= len(scores):
+        return np.arange(len(scores))
+    tops = _groups(scores).max(0)
+    # At least `count` scores reach the bound: so none of the best is below it.
+    bound = _nth(tops if len(tops) >= 2 * count else scores, count)
+    return _reaching(scores, bound, tops)
+
+
+def tokens_from(scores: Scores, bound: float) -> Ids:
+    """The ids of all tokens whose score is the bound or above it, in ascending order."""
+    return _reaching(scores, np.float32(bound), _groups(scores).max(0))
+
+
+def _groups(scores: Scores) -> Scores:
+    """Those that are full; what is left over is looked at by itself."""
+    width = len(scores) // _SIZE
+    return scores[: _SIZE * width].reshape(_SIZE, width)
+
+
+def _nth(scores: Scores, count: int) -> np.float32:
+    at = len(scores) - count
+    highest: np.float32 = np.partition(scores, at)[at]
+    return highest
+
+
+def _reaching(scores: Scores, bound: Any, tops: Scores) -> Ids:
+    groups = np.flatnonzero(tops >= bound)
+    if 4 * len(groups) > len(tops):
+        return np.flatnonzero(scores >= bound)
+    row, column = np.nonzero(_groups(scores)[:, groups] >= bound)
+    rest = _SIZE * len(tops)
+    left_over = np.flatnonzero(scores[rest:] >= bound) + rest
+    return np.concatenate((row * len(tops) + groups[column], left_over))

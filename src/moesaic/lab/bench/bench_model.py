@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from moesaic.engine.assemble import load_store, synthetic_store
-from moesaic.hardware.process_memory import ProcessMemory, process_memory, reset_peak
+from moesaic.hardware.procfs import ProcessMemory, process_memory, reset_peak
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.configs.architecture import Architecture

@@ -14,7 +14,7 @@ from typing import Any
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.assemble import on_store
 from moesaic.engine.runner import Runner
-from moesaic.hardware.process_memory import process_memory
+from moesaic.hardware.procfs import process_memory
 from moesaic.lab.against.rounds import Spread
 from moesaic.lab.bench.bench_configs import starting_counts
 from moesaic.lab.bench.bench_model import Loaded

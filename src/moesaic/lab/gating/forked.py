@@ -8,6 +8,7 @@ that rule (a test compares them), and the prompt is read once for all."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -22,9 +23,8 @@ from moesaic.engine.sampling.sampled import Sampled
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.lab.evaluation.items import Question
-from moesaic.lab.gating.branch import Branch, Subject, outcomes
-from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import Rule, full_rule
+from moesaic.lab.gating.tally import Outcome
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from moesaic.policies.gate.base import Gate, GateStep
 from moesaic.policies.gate.reuse import ROUTE_AGAIN
@@ -202,3 +202,64 @@ class ForkedDecoding:
     def _input(self, branch: Branch) -> Piece:
         token = branch.request.sampled[-1].token
         return Piece(branch.slot, [token], prompt=False, attempt=int(branch.big))
+
+
+# A text being written under several rules that have decided alike so far.
+
+
+@dataclass(slots=True, eq=False)
+class Subject:
+    """A question, and what the full model says to it: shared by all branches."""
+
+    question: Question
+    tokens: list[int] = field(default_factory=list)  # of the full model's answer
+    # log-probabilities of every token's successor, [vocabulary] each; only where divergence is
+    # measured. They are dropped with the question.
+    expected: list[torch.Tensor] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Branch:
+    subject: Subject
+    rules: tuple[Rule, ...]
+    request: Request
+    slot: int  # of the KV cache
+    big: bool = False  # the last token runs with all experts next
+    decoded: int = 0  # tokens that stood
+    fallbacks: int = 0
+    divergence: float = 0.0  # summed over decoded tokens
+
+    @property
+    def full(self) -> bool:
+        return self.rules[0].full
+
+    @property
+    def reuse(self) -> str:
+        """Of the next pass. The rules of a branch whose token runs again agree on it."""
+        return self.rules[0].reuse if self.big else ROUTE_AGAIN
+
+    @property
+    def experts(self) -> int | None:
+        """Of the next pass; None: all."""
+        return None if self.big or self.full else self.rules[0].k
+
+
+def outcomes(branch: Branch) -> list[Outcome]:
+    """Of a finished branch."""
+    question, said = branch.subject.question, branch.request.completion()
+    text = said.text or ""
+    right = question.judge(text).right
+    return [
+        Outcome(
+            question.item,
+            question.group,
+            rule,
+            right,
+            text,
+            said.tokens,
+            branch.decoded,
+            branch.fallbacks,
+            branch.divergence,
+        )
+        for rule in branch.rules
+    ]

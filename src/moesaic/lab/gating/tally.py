@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from math import sqrt
 
 from moesaic.lab.evaluation.scores import wilson
-from moesaic.lab.gating.outcome import Outcome
 from moesaic.lab.gating.rules import Rule
 
 _Z = 1.959964
@@ -78,3 +77,21 @@ def tallies(outcomes: Iterable[Outcome]) -> dict[Rule, Tally]:
     for outcome in outcomes:
         found.setdefault(outcome.rule, Tally()).add(outcome)
     return found
+
+
+# What came of one question under one rule.
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One question under one rule."""
+
+    item: str
+    group: str
+    rule: Rule
+    right: bool
+    answer: str
+    tokens: tuple[int, ...]
+    decoded: int  # tokens after the first, which the prompt's pass gives
+    fallbacks: int
+    divergence: float  # KL(full || gated) in nats, summed over decoded tokens; 0 if not measured

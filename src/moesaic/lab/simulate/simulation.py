@@ -13,13 +13,12 @@ from moesaic.core.body import Decider
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.offloading import IN_DRAM
 from moesaic.core.report import Timeline
-from moesaic.core.routing import ExpertId
+from moesaic.core.routing import UNUSED, ExpertId, LayerRouting
 from moesaic.core.units import ns_from_us
 from moesaic.engine.described_belief import described_belief, host_reads
 from moesaic.lab.fallback_script import script
 from moesaic.lab.simulate.floor import Floor
 from moesaic.lab.simulate.gated_steps import Pass, gated
-from moesaic.lab.simulate.inexact_fallback import InexactFallback
 from moesaic.lab.simulate.result import Result, ResultCounter
 from moesaic.lab.simulate.settings import Settings
 from moesaic.machines.sim import SimMachine
@@ -29,9 +28,10 @@ from moesaic.policies.belief import Belief, warm_up
 from moesaic.policies.brain import Brain
 from moesaic.policies.compose import Composition
 from moesaic.policies.expert_profile import ExpertProfile, ProfiledModel
-from moesaic.policies.fallback_prefetch import FallbackPrefetch
+from moesaic.policies.fallback_prefetch import FallbackPrefetch, RankedExperts
 from moesaic.policies.future import Future
 from moesaic.policies.gate import FULL, gates
+from moesaic.policies.gate.base import Gate
 from moesaic.policies.layout.base import Layout, Profile
 from moesaic.policies.policy_checks import needs_future
 from moesaic.policies.shape import Shape
@@ -214,3 +214,36 @@ def _future(settings: Settings, steps: Iterable[Pass]) -> Future:
     experts, layers = settings.model.num_experts, settings.model.num_moe_layers
     loads = [[r.layer(layer).loads(experts) for layer in range(layers)] for r, *_ in steps]
     return Future(np.asarray(loads, dtype=np.uint32))
+
+
+# Prefetching for tokens that run again where the rejected pass is only partly right. A trace has
+# one routing per token, so a simulated rejected pass would want exactly what the big one uses. In
+# truth fewer experts change the hidden states, and with them what later routers choose: a stated
+# share of the wants is replaced by experts that are not used. Where the gate binds the big pass
+# to what the rejected one chose (`reuse`), the trace's routing stands for that choice, and all
+# wants are right.
+
+
+class InexactFallback(FallbackPrefetch):
+    def __init__(self, brain: Brain, gate: Gate, accuracy: float, seed: int) -> None:
+        super().__init__(brain, gate)
+        self._right_share, self._random = accuracy, np.random.default_rng(seed)
+        self._experts = brain.cache.values.shape[1]
+
+    def wanted(self, routing: LayerRouting) -> RankedExperts:
+        ranked, scores = super().wanted(routing)
+        if self._right_share == 1.0:
+            return RankedExperts(ranked, scores)
+        wrong = self._random.random(ranked.shape) >= self._right_share
+        changed = ranked.copy()
+        for token, rank in zip(*wrong.nonzero(), strict=True):
+            changed[token, rank] = self._other(changed[token], ranked[token])
+        return RankedExperts(changed, scores)
+
+    def _other(self, *taken: NDArray[np.int64]) -> int:
+        """An expert that is neither used nor wanted already."""
+        is_free = np.ones(self._experts, dtype=np.bool_)
+        for experts in taken:
+            is_free[experts[experts != UNUSED]] = False
+        free = is_free.nonzero()[0]
+        return int(self._random.choice(free)) if len(free) else int(taken[0][0])

@@ -10,7 +10,7 @@ from moesaic.model_info.config_reader import ConfigReader
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.model_info.model_zoo import load_model
 from moesaic.models.configs.architecture import Architecture
-from moesaic.models.configs.config import architecture_of, read_architecture
+from moesaic.models.configs.network_reader import architecture_of, read_architecture
 
 # Where only shapes are known: rules that change numbers, not work.
 _PLAIN_RULES = {

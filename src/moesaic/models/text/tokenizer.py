@@ -8,15 +8,19 @@ nothing, as in the stock tokenizer, which ignores them where there is a tokenize
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import tokenizers
 
-from moesaic.core.errors import BadTokenizer, ImpossibleSetting
+from moesaic.core.errors import BadTokenizer, ImpossibleSetting, MoesaicError
 from moesaic.core.files import has_regular_file
-from moesaic.core.parsing import read_bounded
+from moesaic.core.parsing import read_bounded, short
 from moesaic.model_info.gguf.files import is_gguf
 from moesaic.models.text.chat_messages import Messages, check_messages, refuse_dropped
 from moesaic.models.text.chat_template import ChatTemplate
@@ -26,9 +30,7 @@ from moesaic.models.text.gguf.tokenizer import (
     unsupported_tokenizer,
 )
 from moesaic.models.text.special_tokens import mark_special, token_names
-from moesaic.models.text.tokenizer_faults import reported
 from moesaic.models.text.tokenizer_files import read_config, read_eos_ids, read_template
-from moesaic.models.text.tokenizer_ids import check_added_ids, count_ids
 
 _FILE = "tokenizer.json"
 _MAX_BYTES = 256 << 20
@@ -205,3 +207,75 @@ def _spells_bytes(backend: tokenizers.Tokenizer) -> bool:
     """Asked of the decoder itself: it may be one of several in a sequence."""
     decoder = backend.decoder
     return decoder is not None and decoder.decode(["<0x41>"]) == "A"
+
+
+# Token ids as a tokenizer's file states them: each belongs to one token, and none is beyond the
+# model's vocabulary. The `tokenizers` library accepts files that say otherwise and then uses
+# other ids than the file, or decodes to either token.
+
+_ADDED = re.compile(r'"added_tokens"\s*:\s*(?=\[)')
+
+
+def check_added_ids(backend: tokenizers.Tokenizer, content: bytes, file: Path) -> None:
+    """The library numbers added tokens by itself, whatever ids the file gives them. Only their
+    list is parsed here, since parsing a whole file again would take seconds."""
+    for token in _added_tokens(content):
+        text, stated = token.get("content"), token.get("id")
+        used = backend.token_to_id(text) if isinstance(text, str) else None
+        if used is not None and stated != used:
+            what = f"{short(text)} is stated to be {short(stated)}, but its place in the vocabulary"
+            raise BadTokenizer(file, "added_tokens", f"{what} is {used}; fetch the file again")
+
+
+def count_ids(backend: tokenizers.Tokenizer, file: Path, vocab_size: int | None) -> int:
+    """One more than the largest id. `vocab_size` is what the model has rows for."""
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    count = 1 + max(vocabulary.values(), default=-1)
+    if count == 0:
+        raise BadTokenizer(file, "vocabulary", "is empty, expected at least one token")
+    if vocab_size is not None and count > vocab_size:
+        what = f"has {count} tokens, the model knows {vocab_size}: use the file published with it"
+        raise BadTokenizer(file, "vocabulary", what)
+    _refuse_shared_ids(vocabulary, file)
+    return count
+
+
+def _refuse_shared_ids(vocabulary: dict[str, int], file: Path) -> None:
+    if len(set(vocabulary.values())) == len(vocabulary):
+        return
+    first: dict[int, str] = {}
+    for text, number in sorted(vocabulary.items()):
+        other = first.setdefault(number, text)
+        if other != text:
+            what = f"{short(other)} and {short(text)} have the same id, {number}"
+            raise BadTokenizer(file, "vocabulary", f"{what}; fetch the file again")
+
+
+def _added_tokens(content: bytes) -> list[dict[str, Any]]:
+    """The list of a file that the library has read, so it is valid JSON."""
+    text = content.decode("utf-8", "replace")
+    place = _ADDED.search(text)
+    if place is None:
+        return []
+    found, _ = json.JSONDecoder().raw_decode(text, place.end())
+    return [each for each in found if isinstance(each, dict)]
+
+
+# What the `tokenizers` library raises on files that are JSON but make no tokenizer: its own
+# exceptions, and panics of its Rust code, which no `except Exception` catches.
+
+_PANIC = "PanicException"  # a BaseException that pyo3 makes; it can be imported from nowhere
+
+
+@contextmanager
+def reported(file: Path, doing: str) -> Iterator[None]:
+    """Faults of the library become BadTokenizer; ours, interrupts and exits pass."""
+    try:
+        yield
+    except (MoesaicError, OSError, AssertionError):
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+            raise
+        what = str(error) or type(error).__name__
+        raise BadTokenizer(file, "file", f"cannot {doing}: {what}; fetch it again") from None

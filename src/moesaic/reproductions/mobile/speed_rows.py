@@ -2,21 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from moesaic.policies.gate import FULL
-from moesaic.reproductions.mobile.quality_runs import HALF
-from moesaic.reproductions.mobile.speed_runs import (
-    CACHE_RATIO,
-    CPU,
-    EMULATED,
-    MACHINES,
-    SLOW_GB_S,
-    SLOW_LINK,
-    Speed,
-    measured_speeds,
-)
+from moesaic.policies.gate import gates as known_gates
+from moesaic.policies.policy_choice import PolicyChoice
+from moesaic.reproductions.mobile.quality_rows import HALF
 from moesaic.reproductions.row import Row
+
+if TYPE_CHECKING:
+    from moesaic.engine.loading import LoadedModel
+
+
+# How fast the bundled model writes here under some gates: measured, one text at a time. All gates
+# take turns on one loaded model, so that whatever else the machine does hits all alike.
+
+CPU, EMULATED, SLOW_LINK = "cpu", "emulated", "slow-link"
+CACHE_RATIO = 0.25
+SLOW_GB_S = 0.05  # 2 ms per expert of the bundled model, several times what computing it takes
+MACHINES: dict[str, dict[str, Any]] = {
+    CPU: {"accelerator": "none"},
+    EMULATED: {"accelerator": "emulated", "cache_ratio": CACHE_RATIO},
+    SLOW_LINK: {
+        "accelerator": "emulated",
+        "cache_ratio": CACHE_RATIO,
+        "schedule": "gpu-only",
+        "cache": "lru",
+        "prefetch": "none",
+        "link_gb_s": SLOW_GB_S,
+    },
+}
+
+
+@dataclass(slots=True)
+class Speed:
+    """Of one gate, all repetitions together: decoded tokens after the first of every text."""
+
+    tokens: int = 0
+    seconds: float = 0.0
+    repetitions: list[float] = field(default_factory=list)  # tokens per second of each
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / self.seconds
+
+
+def measured_speeds(
+    machine: str,
+    gates: Sequence[str],
+    problems: int,
+    repetitions: int,
+    advance: Callable[[int], None] = lambda done: None,
+) -> dict[str, Speed]:
+    """`advance(1)` after each repetition."""
+    from moesaic.engine.loading import load, settings_from
+
+    options = {"dtype": "fp32", "max_sequences": 1, "max_model_len": 512, "prefix_cache": False}
+    options |= MACHINES[machine]
+    model = load(None, settings_from(None, None, options))
+    found = {gate: Speed() for gate in gates}
+    try:
+        for number in range(repetitions + 1):  # the first does not count: kernels warm up
+            for gate, speed in found.items():
+                tokens, seconds = _write(model, gate, problems)
+                if number:
+                    speed.tokens += tokens
+                    speed.seconds += seconds
+                    speed.repetitions.append(tokens / seconds)
+            advance(1)
+    finally:
+        model.close()
+    return found
+
+
+def _write(model: LoadedModel, gate: str, problems: int) -> tuple[int, float]:
+    from moesaic.engine.sampling.sampling_params import SamplingParams
+    from moesaic.lab.evaluation.problem_set import SPLITS
+    from moesaic.lab.evaluation.problem_task import problem_items
+    from moesaic.lab.evaluation.prompts import CHAT
+
+    choice = PolicyChoice.parse(known_gates, gate)
+    model.runner.use_gate(choice.create(known_gates, model.spec.top_k), choice.name)
+    assert model.tokenizer is not None, "the bundled model has one"
+    tokens, seconds = 0, 0.0
+    for question in problem_items(model.tokenizer, CHAT, problems, SPLITS[:1]):
+        params = SamplingParams(max_tokens=question.max_tokens, temperature=0.0)
+        request = model.input_processor.request(question.prompt, params)
+        model.batcher.submit(request)
+        while request.finish_reason is None:
+            model.batcher.step()
+        if request.failure is not None:
+            raise request.failure
+        times = request.completion().timings
+        tokens += len(request.sampled) - 1
+        seconds += times.total_s - (times.time_to_first_token_s or 0.0)
+    return tokens, seconds
+
 
 PREFIX = "measured"
 GATES = {

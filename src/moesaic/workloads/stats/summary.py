@@ -13,15 +13,16 @@ from numpy.typing import NDArray
 
 from moesaic.workloads.block import RoutingBlock
 from moesaic.workloads.source import TraceSource
-from moesaic.workloads.stats.batches import active_fraction, batch_loads, temperatures
-from moesaic.workloads.stats.layers import predictability
 from moesaic.workloads.stats.load import (
+    active_fraction,
+    batch_loads,
     entropy,
     gini,
     later_window_loads,
     loads,
     max_over_mean,
     min_over_mean,
+    temperatures,
     top_shares,
     window_loads,
 )
@@ -30,6 +31,7 @@ from moesaic.workloads.stats.locality import (
     global_overlap,
     independent_overlap,
     overlap,
+    predictability,
     reuse_by_rank,
 )
 from moesaic.workloads.stats.sample import MAX_TOKENS, Sample, collect

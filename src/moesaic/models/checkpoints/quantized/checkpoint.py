@@ -18,11 +18,9 @@ from moesaic.model_info.quantization.kinds import (
     Scaled,
 )
 from moesaic.models.checkpoints.checkpoint import Checkpoint
-from moesaic.models.checkpoints.quantized.awq import AwqLayout
-from moesaic.models.checkpoints.quantized.gptq import GptqLayout
 from moesaic.models.checkpoints.quantized.layout import Layout, StoredTensor, Unfit
 from moesaic.models.checkpoints.quantized.mxfp4 import Mxfp4Layout
-from moesaic.models.checkpoints.quantized.packed import PackedLayout
+from moesaic.models.checkpoints.quantized.packed_integers import AwqLayout, GptqLayout, PackedLayout
 from moesaic.models.checkpoints.quantized.scaled import ScaledLayout
 
 _EXPERTS = ".experts."
