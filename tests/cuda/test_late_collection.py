@@ -15,13 +15,15 @@ pytest.importorskip("moesaic.kernels._native", reason="the native kernels were n
 from moesaic.core.report import Timeline
 from moesaic.machines.captured.captured import Captured
 from moesaic.machines.captured.stamps import LayerStamps, Stamps
+from moesaic.machines.real.executor import Network
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
+from moesaic.machines.real.routing_adapter import RoutingAdapter
 
 pytestmark = pytest.mark.without_native
 
 LATE_S = 0.05
 COMPUTED_NS = 3_000_000
-NATIVE = object()
+NATIVE: Any = object()
 
 
 class Steps:
@@ -41,14 +43,12 @@ class Steps:
 
 
 def decoding() -> Captured:
-    timeline, slots = Timeline(enabled=False), SimpleNamespace(slab=None, count=0)
-    store = SimpleNamespace(kernel=SimpleNamespace(block_bytes=1), experts=4, layers=1)
-    layers = SimpleNamespace(
-        decoder=None, cache=SimpleNamespace(advance=lambda slot, tokens: None), store=store,
-        slots=slots, threads=1, tokens=1, experts=SimpleNamespace(buffers=None), timeline=timeline,
-        packed=SimpleNamespace(ranks=1, gates=None),
-    )  # fmt: skip
-    found = Captured(layers, None, lambda: NATIVE)  # type: ignore[arg-type, return-value]
+    timeline: Any = Timeline(enabled=False)
+    store: Any = SimpleNamespace(kernel=SimpleNamespace(block_bytes=1), experts=4, layers=1)
+    cache: Any = SimpleNamespace(advance=lambda slot, tokens: None)
+    absent: Any = None
+    network = Network(absent, cache, store, RoutingAdapter(1))
+    found = Captured(network, absent, absent, absent, lambda: NATIVE, timeline)
     found._made = NATIVE, Steps()  # type: ignore[assignment]
     return found
 

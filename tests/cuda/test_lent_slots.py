@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,12 @@ from moesaic.core.layer_plan import Move
 from moesaic.core.report import Timeline
 from moesaic.core.routing import ExpertId
 from moesaic.machines.captured.captured import Captured
+from moesaic.machines.real.executor import Network
+from moesaic.machines.real.routing_adapter import RoutingAdapter
 
 pytestmark = pytest.mark.without_native
 
-NATIVE = object()
+NATIVE: Any = object()
 PLACED = [ExpertId(0, 3), ExpertId(1, 5), ExpertId(1, 9)]
 
 
@@ -53,12 +54,10 @@ class Steps:
 def lending() -> tuple[Bench, Captured, Steps]:
     bench, steps = Bench(), Steps()
     bench.ledger.place(PLACED)
-    layers: Any = SimpleNamespace(
-        decoder=None, cache=None, store=bench.ledger._store, slots=bench.slots, threads=1, tokens=1,
-        experts=SimpleNamespace(buffers=None), timeline=Timeline(enabled=False),
-        packed=SimpleNamespace(ranks=1, gates=None), ledger=bench.ledger,
-    )  # fmt: skip
-    captured = Captured(layers, None, lambda: NATIVE)  # type: ignore[arg-type, return-value]
+    absent: Any = None
+    network = Network(absent, absent, bench.ledger._store, RoutingAdapter(1))
+    timeline = Timeline(enabled=False)
+    captured = Captured(network, absent, bench.ledger, absent, lambda: NATIVE, timeline)
     captured._made = NATIVE, steps  # type: ignore[assignment]
     return bench, captured, steps
 

@@ -101,7 +101,7 @@ def test_an_interrupted_step_is_left_out(tmp_path: Path) -> None:
         stream = model.stream([1, 2, 3], greedy(50))
         next(stream)
         next(stream)
-        layers = model.model.runner.machine.layerwise
+        layers: Any = model.model.runner.machine.layerwise
         wait, waits = layers.wait, iter(range(100))
 
         def interrupt() -> Any:
@@ -109,7 +109,7 @@ def test_an_interrupted_step_is_left_out(tmp_path: Path) -> None:
                 raise KeyboardInterrupt
             return wait()
 
-        layers.wait = interrupt  # type: ignore[method-assign]
+        layers.wait = interrupt
         with pytest.raises(KeyboardInterrupt):
             next(stream)
         model.generate([[7] * 9], greedy(2))
@@ -123,7 +123,8 @@ def test_an_error_leaves_no_file(tmp_path: Path, where: str) -> None:
             model.generate([[1, 2]], greedy(3))
             if where == "between steps":
                 raise ValueError("of the caller")
-            model.model.runner.machine.layerwise.wait = None  # type: ignore[assignment,method-assign]
+            layers: Any = model.model.runner.machine.layerwise
+            layers.wait = None
             with pytest.raises(TypeError):
                 model.generate([[1, 2]], greedy(3))
 

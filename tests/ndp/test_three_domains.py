@@ -25,7 +25,7 @@ from moesaic.engine.runner import Runner
 from moesaic.hardware.machine_reader import load_machine
 from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.hardware.what_if import changed
-from moesaic.machines.layerwise.layerwise import Network
+from moesaic.machines.real.executor import Network
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.machine import Machine
 from moesaic.machines.real.routing_adapter import RoutingAdapter

@@ -16,7 +16,8 @@ from moesaic.core.view import View
 from moesaic.hardware.dimms import NdpDevice
 from moesaic.kernels.grouping import group_by_expert
 from moesaic.kernels.reference import ReferenceKernel
-from moesaic.machines.layerwise.layerwise import Layerwise, Network
+from moesaic.machines.layerwise.layerwise import Layerwise
+from moesaic.machines.real.executor import Network
 from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.machine import SIMULATED

@@ -9,7 +9,7 @@ import torch
 from closed_loop import assembled, chosen
 from made_up import random_steps, small_machine, small_model
 from moesaic.core.body import Decider
-from moesaic.machines.layerwise.layerwise import Layerwise
+from moesaic.machines.real.executor import Executor
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from moesaic.machines.sim.physics import Physics
 from moesaic.machines.sim.planning_cost import PlanningCost
@@ -21,7 +21,7 @@ FAMILY = "qwen2-moe-normalized"
 class Every:
     """An executor in front of another one, which runs every second pass itself."""
 
-    def __init__(self, layers: Layerwise) -> None:
+    def __init__(self, layers: Executor) -> None:
         self._layers, self._asked = layers, 0
         self.passes = 0
 

@@ -37,10 +37,11 @@ ALLOWED: dict[str, set[str]] = {
     "kernels": {"core", "model_info"},
     "models": {"core", "model_info", "kernels"},
     # what the executors of the real machine share
-    "machines.real": BELOW_EXECUTORS | {"machines.layerwise"},
+    "machines.real": {"core", "model_info", "kernels", "models", "machines"},
+    # the executors: none imports another, `engine` puts them together
     "machines.layerwise": BELOW_EXECUTORS,
-    "machines.cpu_step": BELOW_EXECUTORS | {"machines.layerwise"},
-    "machines.captured": BELOW_EXECUTORS | {"hardware", "machines.layerwise"},
+    "machines.cpu_step": BELOW_EXECUTORS,
+    "machines.captured": BELOW_EXECUTORS | {"hardware"},
     "engine": BELOW_ENGINE,
     "lab": BELOW_ENGINE | {"engine"},
     "reproductions": BELOW_ENGINE | {"engine", "lab"},
@@ -123,6 +124,11 @@ def test_torch_is_named_only_where_tensors_are() -> None:
         ),
         ("workloads/a.py", "from ..policies import belief", "(workloads) imports"),
         ("engine/a.py", "from moesaic.cli.main import main", "(engine) imports"),
+        (
+            "machines/captured/a.py",
+            "from moesaic.machines.layerwise import gpu_layers",
+            "(machines.captured) imports",
+        ),
         ("engine/a.py", "from moesaic.attic import x", "no such layer"),
         ("reproductions/row.py", "import moesaic.cli.shared.output", "(reproductions) imports"),
     ],

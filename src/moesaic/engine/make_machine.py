@@ -18,12 +18,12 @@ from moesaic.machines.accelerators import check_usable
 from moesaic.machines.layerwise.cpu_layers import CpuLayers
 from moesaic.machines.layerwise.gpu_layers import GpuLayers
 from moesaic.machines.layerwise.lane_layers import LaneLayers
-from moesaic.machines.layerwise.layerwise import Network
 from moesaic.machines.layerwise.packed_routing import PackedRoutingAdapter
 from moesaic.machines.layerwise.single_token import pool_of
 from moesaic.machines.real.copy_engine import LinkSpeed
 from moesaic.machines.real.cuda_streams import make_streams
 from moesaic.machines.real.emulated_accelerator import EmulatedAccelerator
+from moesaic.machines.real.executor import Network
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.machine import Machine
 from moesaic.machines.real.routing_adapter import RoutingAdapter
@@ -84,7 +84,7 @@ def _cpu(parts: Parts) -> Machine:
         return Machine(layers, nodes if several else "experts have no native kernel here")
     from moesaic.machines.cpu_step.cpu_step import cpu_step
 
-    step = cpu_step(network, layers, pool)
+    step = cpu_step(network, pool, layers.view(0), layers.timeline)
     if isinstance(step, str):
         return Machine(layers, step)
     machine = Machine(layers, "")
@@ -129,9 +129,14 @@ def add_captured(machine: Machine, brain: Decider, native: Native) -> None:
     if layers.streams.device == "cpu" or not layers.slots.count:
         return
     from moesaic.machines.captured.captured import Captured
+    from moesaic.machines.captured.graph_steps import GraphMemory
     from moesaic.machines.captured.graph_support import why_layerwise
 
     machine.why_layerwise = why_layerwise(layers.decoder, layers.store.kernel)
     if machine.why_layerwise is None:
         keep_freed_memory()  # logits come back in every step
-        machine.add(Captured(layers, brain, native))
+        memory = GraphMemory(
+            layers.store, layers.slots.slab, layers.slots.count, layers.threads, layers.tokens,
+            layers.experts.buffers,
+        )  # fmt: skip
+        machine.add(Captured(layers.network, memory, layers.ledger, brain, native, layers.timeline))

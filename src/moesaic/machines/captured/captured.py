@@ -7,40 +7,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter_ns
+from typing import Any
 
 import torch
 
 from moesaic.core.body import Decider
 from moesaic.core.native_brain import NativeBrain
-from moesaic.core.report import LayerReport, StepReport
+from moesaic.core.report import LayerReport, StepReport, Timeline
 from moesaic.core.rerun_decider import RerunDecider
 from moesaic.machines.captured.captured_spans import CapturedSpans
 from moesaic.machines.captured.captured_step import CapturedStep
 from moesaic.machines.captured.conductor import LayerTimes
 from moesaic.machines.captured.graph_steps import GraphMemory, GraphSteps
-from moesaic.machines.layerwise.gpu_layers import GpuLayers
-from moesaic.machines.real.executor import StepTimes
+from moesaic.machines.real.executor import Network, StepTimes
 from moesaic.machines.real.forward_pass import ForwardPass
+from moesaic.machines.real.ledger import Ledger
 
 Native = Callable[[], NativeBrain | None]
 
 
 class Captured:
     """An `Executor`. `native` is the brain's state and functions, or None where those alone do not
-    decide; `brain` is its handle. The network and the slots are those of `layers`."""
+    decide; `brain` is its handle. `ledger` lends the slots, which are a part of `memory`."""
 
-    def __init__(self, layers: GpuLayers, brain: Decider, native: Native) -> None:
-        self._decoder, self._cache, self._layers = layers.decoder, layers.cache, layers
-        self._brain, self._native = brain, native
-        self._memory = GraphMemory(
-            layers.store, layers.slots.slab, layers.slots.count, layers.threads, layers.tokens,
-            layers.experts.buffers,
-        )  # fmt: skip
-        self._ranks, self._gates = layers.packed.ranks, layers.packed.gates
-        self._timeline = layers.timeline
+    def __init__(
+        self, network: Network, memory: GraphMemory, ledger: Ledger[Any], brain: Decider,
+        native: Native, timeline: Timeline,
+    ) -> None:  # fmt: skip
+        self._decoder, self._cache, self._store, adapter = network
+        self._memory, self._ledger = memory, ledger
+        self._brain, self._native, self._timeline = brain, native, timeline
+        self._ranks, self._gates = adapter.ranks, adapter.gates
         self._made: tuple[NativeBrain, GraphSteps] | None = None
         self._moved_before = 0  # bytes, by conductors that are gone
-        self._spans, self._traced = CapturedSpans(layers.store.experts), False
+        self._spans, self._traced = CapturedSpans(self._store.experts), False
         self._begun: ForwardPass | None = None
         self._times_ns, self._tokens, self._late = (0, 0), 0, False  # of the last step
         self._report: StepReport | None = None  # of the same, once it was asked for
@@ -71,16 +71,16 @@ class Captured:
 
     @property
     def has_slots(self) -> bool:
-        return self._layers.ledger.lent
+        return self._ledger.lent
 
     def enter(self) -> None:
         if not self.has_slots:
-            self._layers.ledger.lend(self._steps.load_slots)
+            self._ledger.lend(self._steps.load_slots)
 
     def leave(self) -> None:
         if self.has_slots:
             assert self._made is not None, "the slots were taken"
-            self._layers.ledger.take_back(self._made[1].slots())
+            self._ledger.take_back(self._made[1].slots())
 
     def submit(self, number: int, work: ForwardPass, brain: Decider) -> None:
         """Decoded tokens need no more of this thread; of others it is the whole pass."""
@@ -180,7 +180,7 @@ class Captured:
         return self._steps.trace(self._times_ns[1], self._tokens)
 
     def _reports(self, times: Sequence[LayerTimes]) -> tuple[LayerReport, ...]:
-        size = self._layers.store.kernel.block_bytes
+        size = self._store.kernel.block_bytes
         return tuple(
             LayerReport(layer, t.planned, t.summed, t.on_gpu + t.on_cpu, t.hits, t.transfers * size)
             for layer, t in enumerate(times)

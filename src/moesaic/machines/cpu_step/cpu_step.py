@@ -20,17 +20,15 @@ from moesaic.kernels.freed_memory import keep_freed_memory
 from moesaic.machines.cpu_step.native_step import MAX_TOKENS, NativeStep
 from moesaic.machines.cpu_step.step_description import why_layerwise
 from moesaic.machines.cpu_step.step_result import LayerTimes, StepResult
-from moesaic.machines.layerwise.cpu_layers import CpuLayers
-from moesaic.machines.layerwise.layerwise import Network
-from moesaic.machines.real.executor import StepTimes
+from moesaic.machines.real.executor import Network, StepTimes
 from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.machines.real.routing_adapter import RoutingAdapter
 from moesaic.models.attentions.kv_cache import ContiguousCache
 from moesaic.models.decoder import finite_or_nan
 
 
-def cpu_step(network: Network, layers: CpuLayers, pool: _native.Pool) -> CpuStep | str:
-    """The executor that shares the workers of `layers`, or why there is none."""
+def cpu_step(network: Network, pool: _native.Pool, view: View, timeline: Timeline) -> CpuStep | str:
+    """The executor, or why there is none. `pool` has the workers of the layerwise executor."""
     decoder = network.decoder
     if decoder.dense is not None:
         decoder.dense.use(pool)
@@ -39,7 +37,7 @@ def cpu_step(network: Network, layers: CpuLayers, pool: _native.Pool) -> CpuStep
     if why is not None:
         return why
     step = NativeStep(decoder, network.store, network.cache, pool)
-    return CpuStep(step, network.cache, network.adapter, layers.view(0), layers.timeline)
+    return CpuStep(step, network.cache, network.adapter, view, timeline)
 
 
 class CpuStep:

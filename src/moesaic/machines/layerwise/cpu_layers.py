@@ -13,9 +13,10 @@ from moesaic.core.report import LayerReport, Timeline, experts_span
 from moesaic.core.residency import Residency
 from moesaic.core.view import View
 from moesaic.machines.accelerators import NONE
-from moesaic.machines.layerwise.layerwise import Layerwise, Network
+from moesaic.machines.layerwise.layerwise import Layerwise
 from moesaic.machines.layerwise.probes import time_on_lane
 from moesaic.machines.layerwise.single_token import single_token
+from moesaic.machines.real.executor import Network
 from moesaic.machines.real.lane import InlineLane
 
 

@@ -27,10 +27,11 @@ from moesaic.machines.layerwise.device_probes import time_copy, time_experts
 from moesaic.machines.layerwise.gpu_queue import GpuQueue
 from moesaic.machines.layerwise.gpu_spans import GpuSpans
 from moesaic.machines.layerwise.layer_counts import count_layer
-from moesaic.machines.layerwise.layerwise import Layerwise, Network
+from moesaic.machines.layerwise.layerwise import Layerwise
 from moesaic.machines.layerwise.packed_routing import PackedRoutingAdapter
 from moesaic.machines.layerwise.pairs import Pairs
 from moesaic.machines.real.device_slots import DeviceSlots
+from moesaic.machines.real.executor import Network
 from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.machines.real.gpu_faults import GpuGuard
 from moesaic.machines.real.ledger import Ledger
@@ -223,7 +224,7 @@ class GpuLayers(Layerwise):
         self._experts_ns = sum(max(ns, on_gpu.get(at, 0)) for at, ns in self._cpu_ns.items())
 
     def _record_dense(self, started_ns: int, ended_ns: int) -> None:
-        """The network's time is measured by marks on the device (see `spans`)."""
+        """The network's time is measured by marks on the device (see `gpu_spans.py`)."""
 
     def _clear(self) -> None:
         self.cpu.reset()

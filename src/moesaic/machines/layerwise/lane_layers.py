@@ -22,10 +22,11 @@ from moesaic.kernels.base import LayerExecutor
 from moesaic.kernels.grouping import Group, group_by_expert
 from moesaic.machines.accelerators import EMULATED
 from moesaic.machines.layerwise.layer_counts import count_layer
-from moesaic.machines.layerwise.layerwise import Layerwise, Network
+from moesaic.machines.layerwise.layerwise import Layerwise
 from moesaic.machines.layerwise.probes import copies_running, time_on_lane, time_transfer
 from moesaic.machines.real.copy_engine import Copy
 from moesaic.machines.real.emulated_accelerator import EmulatedAccelerator
+from moesaic.machines.real.executor import Network
 from moesaic.machines.real.lane import Lane, ThreadLane
 from moesaic.machines.real.ledger import Ledger
 from moesaic.models.experts.expert_service import RoutedTokens

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter_ns
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import torch
 
@@ -20,28 +20,16 @@ from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId, Forecast, LayerRouting
 from moesaic.machines.layerwise.engine_spans import EngineSpans
 from moesaic.machines.loop import serve_layer
-from moesaic.machines.real.executor import StepTimes
-from moesaic.machines.real.expert_store import ExpertStore
+from moesaic.machines.real.executor import Network, StepTimes
 from moesaic.machines.real.forward_pass import ForwardPass, Replay
-from moesaic.machines.real.routing_adapter import RoutingAdapter, chosen_by
-from moesaic.models.attentions.kv_cache import ContiguousCache
-from moesaic.models.decoder import Decoder
+from moesaic.machines.real.routing_adapter import chosen_by
 from moesaic.models.experts.expert_service import RoutedTokens
 from moesaic.models.token_batch import Segment
 
 
-class Network(NamedTuple):
-    """What is computed, with which experts."""
-
-    decoder: Decoder
-    cache: ContiguousCache
-    store: ExpertStore
-    adapter: RoutingAdapter
-
-
 class Layerwise(LayerBody, Probed):
-    """An `Executor`, and the network's `ExpertService`: what happens between a router and the sum
-    of its experts is up to each subclass."""
+    """A `FallbackExecutor`, and the network's `ExpertService`: what happens between a router and
+    the sum of its experts is up to each subclass."""
 
     capabilities: ClassVar[Capabilities]
     dense_on = GPU  # the device of everything but the routed experts
@@ -49,6 +37,7 @@ class Layerwise(LayerBody, Probed):
     def __init__(
         self, network: Network, residency: Residency, timeline: Timeline | None = None
     ) -> None:
+        self.network = network
         self.decoder, self.cache, self.store, self.adapter = network
         self.dtype = self.decoder.dtype
         self.timeline = timeline if timeline is not None else Timeline(enabled=False)

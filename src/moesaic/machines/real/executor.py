@@ -1,14 +1,32 @@
-"""What runs forward passes: the verbs that a machine's executors have in common."""
+"""What runs forward passes: the verbs that a machine's executors have in common, and the network
+that they run."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import torch
 
-from moesaic.core.body import Decider
-from moesaic.core.report import StepReport
+from moesaic.core.body import Decider, Probed
+from moesaic.core.capabilities import Capabilities
+from moesaic.core.report import StepReport, Timeline
+from moesaic.core.residency import Residency
+from moesaic.core.routing import ExpertId
+from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.forward_pass import ForwardPass
+from moesaic.machines.real.routing_adapter import RoutingAdapter
+from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.decoder import Decoder
+
+
+class Network(NamedTuple):
+    """What is computed, with which experts."""
+
+    decoder: Decoder
+    cache: ContiguousCache
+    store: ExpertStore
+    adapter: RoutingAdapter
 
 
 class StepTimes(NamedTuple):
@@ -82,4 +100,20 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """The executor cannot be used afterwards."""
+        ...
+
+
+class FallbackExecutor(Executor, Probed, Protocol):
+    """The executor of every machine that refuses only passes which are wanted `ahead`. It places
+    the experts and measures what devices and links cost."""
+
+    network: Network
+    timeline: Timeline
+    residency: Residency
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    def place(self, experts: Sequence[ExpertId]) -> None:
+        """The initial placement."""
         ...

@@ -12,8 +12,7 @@ import torch
 from moesaic.core.body import Decider, Probed
 from moesaic.core.report import StepReport
 from moesaic.core.routing import ExpertId
-from moesaic.machines.layerwise.layerwise import Layerwise
-from moesaic.machines.real.executor import Executor, StepTimes
+from moesaic.machines.real.executor import Executor, FallbackExecutor, StepTimes
 from moesaic.machines.real.forward_pass import ForwardPass
 
 
@@ -36,13 +35,13 @@ class Machine(Probed):
     `layerwise` refuses only passes that are wanted `ahead`."""
 
     def __init__(
-        self, layerwise: Layerwise, why_layerwise: str, guard: Guard | None = None
+        self, layerwise: FallbackExecutor, why_layerwise: str, guard: Guard | None = None
     ) -> None:
         """`why_layerwise`: why there is no faster executor, until one is added."""
         self.layerwise, self._guard = layerwise, guard
         self.executors: list[Executor] = [layerwise]
         self.why_layerwise: str | None = why_layerwise  # None: there is a faster one
-        self.store, self.timeline = layerwise.store, layerwise.timeline
+        self.store, self.timeline = layerwise.network.store, layerwise.timeline
         self.residency, self.capabilities = layerwise.residency, layerwise.capabilities
         self.last: Executor | None = None  # that ran a pass to its end
         self._active: Executor = layerwise
@@ -155,7 +154,7 @@ class Machine(Probed):
 
     def rank_experts(self, ranks: int) -> None:
         """From now on every routing has at least so many ranks, also where nothing is decided."""
-        self.layerwise.adapter.rank_at_least(ranks)
+        self.layerwise.network.adapter.rank_at_least(ranks)
 
     def place(self, experts: Sequence[ExpertId]) -> None:
         """The initial placement."""
