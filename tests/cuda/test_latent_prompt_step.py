@@ -50,7 +50,7 @@ def in_halves(architecture: Architecture) -> Architecture:
 
 
 class OneLayer:
-    """What a step's attention asks of the step it is in, on the CPU."""
+    """What a step's attention asks of the residual stream, on the CPU."""
 
     def __init__(
         self, architecture: Architecture, x: torch.Tensor, earlier: torch.Tensor, folder: Path
@@ -97,9 +97,9 @@ class OneLayer:
             )},
         )  # fmt: skip
         pieces: Any = SimpleNamespace(tiles=tiles)
-        step: Any = self
+        residual: Any = self
         launched = LatentPromptStepAttention(parts, inputs, self.attention.spec, pieces)
-        launched.launch(step, 0, self.attention, torch.zeros(0))
+        launched.launch(residual, 0, self.attention, torch.zeros(0))
         return self.added
 
     def normed(self, _: torch.Tensor) -> torch.Tensor:

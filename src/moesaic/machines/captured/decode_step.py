@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional
 
 from moesaic.kernels.gpu.driver import wait_value, write_value
+from moesaic.machines.captured.residual_stream import ResidualStream
 from moesaic.machines.captured.step_attention import (
     GroupedStepAttention,
     LatentStepAttention,
@@ -21,17 +22,14 @@ from moesaic.machines.captured.step_attention import (
 from moesaic.machines.captured.step_ending import Ending
 from moesaic.machines.captured.step_forecasts import StepForecasts
 from moesaic.machines.captured.step_inputs import StepInputs
-from moesaic.machines.captured.step_parts import Replayed, StepParts
+from moesaic.machines.captured.step_parts import THREADS, WARPS, Replayed, StepParts
 from moesaic.machines.captured.step_sampling import StepSampling
 from moesaic.machines.real.forward_pass import RowSampling
 from moesaic.machines.real.routing_adapter import ranked_experts
 from moesaic.model_info.network import AttentionSpec
 from moesaic.models.decoder import Layer
 from moesaic.models.experts.feed_forward import DenseBlock, MoeBlock
-from moesaic.models.linear import Linear
 
-_THREADS = 256  # of most kernels' blocks
-_WARPS = _THREADS // 32
 Flag = tuple[int, int]  # its address, and the number to wait for
 NO_FLAG: Flag = 0, 0
 LONG_STEP = 64  # tokens: from here on the link's bandwidth counts, not its latency
@@ -54,8 +52,7 @@ class DecodeStep:
         self._experts = parts.experts(tokens)
         self.table_shape = self._experts.table_shape
         self._table = torch.zeros(self.table_shape.words, dtype=torch.int64, device="cuda")
-        self.stream = torch.zeros(tokens, spec.hidden_size, dtype=torch.bfloat16, device="cuda")
-        self._x = torch.zeros_like(self.stream)
+        self.residual = ResidualStream(parts, tokens)
         self._attentions = {spec: self._attention(spec) for spec in parts.attentions}
         self._router_logits = torch.zeros(spec.num_experts, device="cuda")
         self._ended = torch.zeros(1, dtype=torch.int32, device="cuda")
@@ -65,7 +62,6 @@ class DecodeStep:
         self._forecasts: StepForecasts | None = None
         if replayed is None:  # else gates see a stream that their layers do not
             self._forecasts = parts.forecasts(tokens, self.inputs.active)
-        self._pending: torch.Tensor | None = None
         self.logits = torch.zeros(0)
         rows = wanted or tokens
         self.host_logits = torch.zeros(rows, spec.vocab_size, dtype=torch.bfloat16, pin_memory=True)
@@ -101,15 +97,14 @@ class DecodeStep:
         """The whole step on the current stream; `logits` afterwards [tokens, vocabulary], and
         `host_logits` in host memory. Greedy or sampled: `host_tokens` instead, the best of each
         row, the first of equals, or the one drawn; -1 where its logits are not finite."""
-        decoder = self._decoder
+        decoder, residual = self._decoder, self.residual
         self._fetch_inputs()
-        torch.index_select(decoder.embedding, 0, self.inputs.numbers, out=self.stream)
-        self._pending = None
+        residual.begin(self.inputs.numbers)
         for number, layer in enumerate(decoder.layers):
             self._attend(number, layer)
             block = layer.feed_forward
             if isinstance(block, DenseBlock):
-                self.add(block.network(self.normed(block.norm.weight)))
+                residual.add(block.network(residual.normed(block.norm.weight)))
             else:
                 self._routed(block)
         logits = self._head()
@@ -125,7 +120,7 @@ class DecodeStep:
         if self._stamps.on:
             words = len(self._stamps.host)
             self._kernels["leave_stamps"](
-                (-(-words // _THREADS),), _THREADS, self._stamps.device, self._stamps.host, words,
+                (-(-words // THREADS),), THREADS, self._stamps.device, self._stamps.host, words,
                 self._stamps.ended,
             )  # fmt: skip
 
@@ -144,7 +139,7 @@ class DecodeStep:
 
     def _head(self) -> torch.Tensor:
         decoder = self._decoder
-        return self.normed_product(decoder.norm.weight, decoder.output, each=4, head=True)
+        return self.residual.normed_product(decoder.norm.weight, decoder.output, each=4, head=True)
 
     def _compute(self, x: torch.Tensor, layer: int) -> None:
         """The experts in the table."""
@@ -153,7 +148,7 @@ class DecodeStep:
     def _attend(self, number: int, layer: Layer) -> None:
         spec = self._decoder.architecture.network.layers[number].attention
         norm = layer.attention_norm.weight
-        self._attentions[spec].launch(self, number, layer.attention, norm)
+        self._attentions[spec].launch(self.residual, number, layer.attention, norm)
 
     def fetch(
         self, pinned: torch.Tensor, copy: torch.Tensor, times: tuple[int, int] = (0, 0),
@@ -161,67 +156,20 @@ class DecodeStep:
     ) -> None:  # fmt: skip
         """64-bit words to the GPU, by a kernel: copies on a stream begin later. `times`:
         where it leaves when it began and when it had waited; `flag`: what it waits for."""
-        blocks = -(-len(copy) // _THREADS)
-        self._kernels["fetch"]((blocks,), _THREADS, pinned, copy, len(copy), *times, *flag)
+        blocks = -(-len(copy) // THREADS)
+        self._kernels["fetch"]((blocks,), THREADS, pinned, copy, len(copy), *times, *flag)
 
     def _stamp(self, address: int) -> None:
         """The time when everything so far has ended."""
         if address:
             self._kernels["stamp"]((1,), 1, address)
 
-    def add(self, addend: torch.Tensor) -> None:
-        """To the residual stream, together with the next norm."""
-        assert self._pending is None, "a norm comes between two additions"
-        self._pending = addend
-
-    def add_product(self, linear: Linear, attended: torch.Tensor) -> None:
-        """The same with an output projection."""
-        if self.inputs.tokens > 1 or not self._adds(linear):
-            self.add(linear(attended))
-        elif linear.packed is not None:
-            self._parts.dense.add(self.stream, attended, linear)
-        else:
-            weight, bias = linear.weight, 0 if linear.bias is None else linear.bias
-            grid = (-(-len(weight) // _WARPS),)
-            self._parts.add_product[attended.shape[1]](
-                grid, _THREADS, attended, weight, bias, self.stream, early=True
-            )  # fmt: skip
-
-    def _adds(self, linear: Linear) -> bool:
-        """Whether one kernel multiplies and adds."""
-        if linear.packed is not None:
-            return self._parts.dense.adds(linear)
-        return linear.weight.shape[1] in self._parts.add_product
-
-    def normed(self, weight: torch.Tensor) -> torch.Tensor:
-        addend: torch.Tensor | int = 0 if self._pending is None else self._pending
-        grid = (self.inputs.tokens,)
-        self._kernels["add_norm"](grid, _THREADS, self.stream, addend, weight, self._x)
-        self._pending = None
-        return self._x
-
-    def normed_product(
-        self, norm: torch.Tensor, linear: Linear, each: int = 1, head: bool = False
-    ) -> torch.Tensor:
-        """norm(stream) @ weight.T + bias; of one token, `each` outputs are computed by a warp,
-        where they are not packed."""
-        if self.inputs.tokens > 1 or self._pending is not None:
-            return linear(self.normed(norm))
-        if linear.packed is not None:
-            return self._parts.dense.normed(self.stream, norm, linear, head)
-        weight, bias = linear.weight, 0 if linear.bias is None else linear.bias
-        out = torch.empty(1, len(weight), dtype=weight.dtype, device="cuda")
-        grid = (-(-len(weight) // (_WARPS * each)),)
-        self._kernels["normed_product"](
-            grid, _THREADS, self.stream, norm, weight, bias, out, len(weight), each, early=True
-        )  # fmt: skip
-        return out
-
     def _routed(self, block: MoeBlock) -> None:
-        box, inputs, x, stamps = self._mailbox, self.inputs, self._x, self._stamps
+        box, inputs, stamps, residual = self._mailbox, self.inputs, self._stamps, self.residual
+        x = residual.x
         by_kernel = self._route(block)
         if self._forecasts is not None:
-            self._forecasts.launch(self.stream, block.layer)
+            self._forecasts.launch(residual.stream, block.layer)
         shared = self._share(block, x, early=by_kernel)
         self._await_plan(block)
         self._compute(x, block.layer)
@@ -234,9 +182,9 @@ class DecodeStep:
             torch.cuda.current_stream().wait_event(self._sent)  # the next norm overwrites them
         summed = self._awaited("summed", block.layer)
         self._kernels["combine"](
-            (-(-x.shape[1] // _THREADS), inputs.tokens), _THREADS, self._table,
+            (-(-x.shape[1] // THREADS), inputs.tokens), THREADS, self._table,
             self.table_shape.shares_at, self._experts.parts, box["sum"], int(self.is_long), shared,
-            self.stream,
+            residual.stream,
             stamps.at(block.layer, "summed"), *summed, computed if self._sees_flags else 0,
             early=self._sees_flags and self._forecasts is None,
         )  # fmt: skip
@@ -280,22 +228,22 @@ class DecodeStep:
         return NO_FLAG
 
     def _route(self, block: MoeBlock) -> bool:
-        """From the residual stream to the mailbox, and ring; hidden states into `_x`, too. Whether
-        a kernel is what came last."""
-        box, inputs, router = self._mailbox, self.inputs, block.router
+        """From the residual stream to the mailbox, and ring; hidden states into `residual.x`, too.
+        Whether a kernel is what came last."""
+        box, inputs, router, residual = self._mailbox, self.inputs, block.router, self.residual
         replay = (0, 0, 0) if self._replayed is None else [p[block.layer] for p in self._replayed]
         bias = 0 if router.bias is None else router.bias
         choice = [box[name] for name in ("ids", "weights", "ranked", "scores")]
         routed, flag = self._stamps.at(block.layer, "routed"), box["routed"].data_ptr()
-        if inputs.tokens == 1 and self._pending is None and router.rule.groups == 1:
-            grid = (-(-len(router.weight) // _WARPS),)
+        if inputs.tokens == 1 and residual.is_complete and router.rule.groups == 1:
+            grid = (-(-len(router.weight) // WARPS),)
             self._kernels["route_one"](
-                grid, _THREADS, self.stream, block.norm.weight, router.weight, bias, self._x,
+                grid, THREADS, residual.stream, block.norm.weight, router.weight, bias, residual.x,
                 self._router_logits, self._ended, inputs.counts, *replay, box["hidden"], *choice,
                 routed, flag, block.layer + 1, early=True,
             )  # fmt: skip
             return True
-        x = self.normed(block.norm.weight)
+        x = residual.normed(block.norm.weight)
         if self.is_long:
             self._send_hidden(x, block.layer)
         if router.rule.groups > 1 and self._replayed is None:

@@ -149,5 +149,5 @@ class PromptStep(DecodeStep):
         self._experts.launch_in_turn(self._table, x, lambda: self._stamp(there))
 
     def _head(self) -> torch.Tensor:
-        rows = self.normed(self._decoder.norm.weight).index_select(0, self.tiles.wanted)
+        rows = self.residual.normed(self._decoder.norm.weight).index_select(0, self.tiles.wanted)
         return self._decoder.output(rows)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
 from moesaic.kernels.gpu.attention import CachedTokens, DecodeAttention, HeadShape
@@ -15,6 +13,8 @@ from moesaic.machines.captured.attention_parts import (
     TURN_THREADS,
 )
 from moesaic.machines.captured.one_matrix import is_one_matrix, one_matrix
+from moesaic.machines.captured.residual_stream import ResidualStream
+from moesaic.machines.captured.step_inputs import StepInputs
 from moesaic.machines.captured.step_parts import StepParts
 from moesaic.model_info.network import (
     AttentionSpec,
@@ -24,10 +24,6 @@ from moesaic.model_info.network import (
 from moesaic.models.attentions.attention import Attention
 from moesaic.models.attentions.grouped_attention import GroupedAttention
 from moesaic.models.attentions.latent_attention import LatentAttention
-
-if TYPE_CHECKING:
-    from moesaic.machines.captured.decode_step import DecodeStep
-    from moesaic.machines.captured.step_inputs import StepInputs
 
 Norms = tuple[torch.Tensor | None, torch.Tensor | None]
 
@@ -76,22 +72,22 @@ class GroupedStepAttention:
         return self._attention.launch(qkv, norms, cached)
 
     def launch(
-        self, step: DecodeStep, number: int, attention: Attention, norm: torch.Tensor
+        self, residual: ResidualStream, number: int, attention: Attention, norm: torch.Tensor
     ) -> None:
         assert isinstance(attention, GroupedAttention), "as the network says"
-        qkv = self._projected(step, attention, norm)
+        qkv = self._projected(residual, attention, norm)
         mixed = self._attend(number, qkv, self._norms(attention), self._inputs.active)
-        step.add_product(attention.output, mixed)
+        residual.add_product(attention.output, mixed)
 
     def _projected(
-        self, step: DecodeStep, attention: GroupedAttention, norm: torch.Tensor
+        self, residual: ResidualStream, attention: GroupedAttention, norm: torch.Tensor
     ) -> torch.Tensor:
         """Queries, keys and values in one array."""
         if _normed_when_projected(attention):
-            parts = attention.projected(step.normed(norm))
+            parts = attention.projected(residual.normed(norm))
             return torch.cat([part.flatten(1) for part in parts], dim=1)
         linears = (attention.query, attention.key, attention.value)
-        return step.normed_product(norm, one_matrix(linears), each=2)
+        return residual.normed_product(norm, one_matrix(linears), each=2)
 
     def _norms(self, attention: GroupedAttention) -> Norms:
         """Of queries and keys, where they are left to apply."""
@@ -148,11 +144,11 @@ class LatentStepAttention:
         return self._inputs.tokens == 1 and "absorb_one" in self._own.kernels
 
     def _launch_one(
-        self, step: DecodeStep, number: int, attention: LatentAttention, norm: torch.Tensor
+        self, residual: ResidualStream, number: int, attention: LatentAttention, norm: torch.Tensor
     ) -> None:
         inputs, cache, kernels = self._inputs, self._parts.cache, self._own.kernels
         heads, spec, attend = self._heads, self._spec, self._attention
-        query, compressed = self._projected(step, attention, norm)
+        query, compressed = self._projected(residual, attention, norm)
         latents, keys = cache.of(number)
         slots, positions = inputs.slots, inputs.positions
         kernels["absorb_one"](
@@ -167,16 +163,16 @@ class LatentStepAttention:
             attend.sums, positions, attend.pieces, attend.piece, attention.expand, self._values,
             early=True,
         )  # fmt: skip
-        step.add_product(attention.output, self._values)
+        residual.add_product(attention.output, self._values)
 
     def launch(
-        self, step: DecodeStep, number: int, attention: Attention, norm: torch.Tensor
+        self, residual: ResidualStream, number: int, attention: Attention, norm: torch.Tensor
     ) -> None:
         assert isinstance(attention, LatentAttention), "as the network says"
         if self._takes_one():
-            return self._launch_one(step, number, attention, norm)
+            return self._launch_one(residual, number, attention, norm)
         inputs, cache = self._inputs, self._parts.cache
-        query, compressed = self._projected(step, attention, norm)
+        query, compressed = self._projected(residual, attention, norm)
         latents, keys = cache.of(number)
         self._own.kernels["turn_store"](
             (self._heads + 1, inputs.tokens), TURN_THREADS, query, compressed,
@@ -185,20 +181,20 @@ class LatentStepAttention:
         )  # fmt: skip
         plain = query.unflatten(-1, (self._heads, -1))[..., : self._spec.plain_dim]
         mixed = self._attend(attention, plain, self._turned, latents, keys)
-        step.add_product(attention.output, mixed.flatten(1).contiguous())
+        residual.add_product(attention.output, mixed.flatten(1).contiguous())
 
     def _projected(
-        self, step: DecodeStep, attention: LatentAttention, norm: torch.Tensor
+        self, residual: ResidualStream, attention: LatentAttention, norm: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Queries, and what is kept of keys and values, neither turned nor normed yet."""
         if self._inputs.tokens > 1 or attention.query.down is not None:
-            query, compressed = attention.query.beside(attention.compress, step.normed(norm))
+            query, compressed = attention.query.beside(attention.compress, residual.normed(norm))
             return query.contiguous(), compressed.contiguous()
         linears = (attention.query.up, attention.compress)
         if not is_one_matrix(linears):
-            query = step.normed_product(norm, linears[0], each=2)
-            return query, step.normed_product(norm, linears[1])
-        both = step.normed_product(norm, one_matrix(linears), each=2)
+            query = residual.normed_product(norm, linears[0], each=2)
+            return query, residual.normed_product(norm, linears[1])
+        both = residual.normed_product(norm, one_matrix(linears), each=2)
         queries = len(linears[0].weight)
         return both[:, :queries], both[:, queries:]
 

@@ -31,6 +31,9 @@ _KERNELS = (
     "forecast", "await_start", "leave_stamps",
 )  # fmt: skip
 
+THREADS = 256  # of most kernels' blocks
+WARPS = THREADS // 32
+
 
 class Replayed(NamedTuple):
     """Another's choices for the current step: experts [layers, tokens, ranks], their scores, and
