@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "kernels": {"core", "model_info"},
     "models": {"core", "model_info", "kernels"},
     # what the executors of the real machine share
-    "machines.real": {"core", "model_info", "kernels", "models", "machines"},
+    "machines.real": {"core", "kernels", "models", "machines"},
     # the executors: none imports another, `engine` puts them together
     "machines.layerwise": BELOW_EXECUTORS,
     "machines.cpu_step": BELOW_EXECUTORS,

@@ -1,7 +1,7 @@
 """The accelerators a real machine can have, by the name settings give them. Needs no torch.
 
-A new one is a row here, a machine (`machines/real/`, `machines/layerwise/`) that states the same
-capabilities, and a line where `engine/assemble.py` builds it."""
+A new one is a row here, a way to run layers (`machines/layerwise/`) that states the same
+capabilities, and a line where `engine/make_machine.py` builds it."""
 
 from __future__ import annotations
 
