@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
+from made_up import view_of
 from moesaic.core.errors import ImpossibleSetting, UnknownName
-from moesaic.core.layer_plan import Move
-from moesaic.core.offloading import HOST_ONLY, IN_DRAM, IN_VRAM, OFFLOADING
+from moesaic.core.layer_plan import LayerPlan, Move
+from moesaic.core.legality import violations
+from moesaic.core.offloading import CPU, HOST_ONLY, IN_DRAM, IN_VRAM, OFFLOADING
 from moesaic.core.residency import UNLIMITED, Residency
 from moesaic.core.routing import ExpertId
 from moesaic.core.topology import STRIPED, WHOLE, Device, Hop, Link, Memory, Placement, Topology
@@ -130,3 +133,22 @@ def test_without_an_accelerator_there_are_no_slots() -> None:
     memory = Residency(HOST_ONLY, 2, 3, (None,))
     assert (memory.slots, memory.occupied, memory.held.tolist()) == (0, 0, [0, 0])
     assert not memory.resident.any()
+
+
+# Small promises of core values that hold at their edges: routes to nowhere, complaints once.
+
+
+def test_there_is_no_route_to_where_an_expert_lies() -> None:
+    assert OFFLOADING.route(IN_DRAM, IN_VRAM) is not None
+    for topology in (OFFLOADING, with_four_dimms().topology()):
+        for placement in range(len(topology.placements)):
+            assert topology.route(placement, placement) is None
+
+
+@pytest.mark.parametrize(("slots", "said"), [(0, "no slots"), (1, "needs 2 of 1 slots")])
+def test_a_full_memory_is_complained_about_once(slots: int, said: str) -> None:
+    """Three moves, however many of them have no slot."""
+    plan = LayerPlan(0, {CPU: (0,)}, (), tuple(Move(1, expert) for expert in range(3)))
+    found = list(violations(plan, np.array([1, 0, 0, 0, 0, 0]), view_of([], slots)))
+    assert len(found) == 1
+    assert said in found[0]

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from random import Random
+from typing import Any
+from unittest.mock import MagicMock
+
 import pytest
 import torch
+from no_network import VOCABULARY, NoNetwork
 from small_llms import LENGTHS, MACHINES, greedy, llm, prompts, stock_greedy
 
 import stock
+from moesaic import LLM, SamplingParams
+from moesaic.core.errors import ImpossibleSetting
+from moesaic.engine.batcher import Batcher
+from moesaic.engine.completion import Completion
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.request import Request
+from moesaic.engine.submitted_step import Scheduled
 from moesaic.machines.real.forward_pass import ForwardPass
 
 TOKENS = 10
@@ -103,3 +115,111 @@ def test_a_cancelled_request_frees_its_slot() -> None:
     assert list(second.completion().tokens) == stock_greedy(saved.model, [2], 5)
     assert len(first.completion().tokens) == 1
     assert third.completion().timings.time_to_first_token_s is None
+
+
+# With `batch_invariant`: has an answer the same bits alone and beside any other requests?
+
+
+class Watched(Batcher):
+    """Notes the steps of every request: how many tokens after how many."""
+
+    def __init__(self, sampler: Any, **options: Any) -> None:
+        super().__init__(NoNetwork(), sampler, **options)  # type: ignore[arg-type]
+        self.counter = MagicMock()
+        self.steps: dict[Request, list[tuple[int, int]]] = {}
+        self.sizes: set[int] = set()  # requests of a step
+
+    def _schedule(self) -> list[Scheduled]:
+        scheduled = super()._schedule()
+        self.sizes.add(len(scheduled))
+        for request, count in scheduled:
+            self.steps.setdefault(request, []).append((request.computed_tokens, count))
+        return scheduled
+
+    def run(self, arriving: dict[int, list[Request]]) -> dict[Request, list[tuple[int, int]]]:
+        """Requests arrive before the step of that number."""
+        number = 0
+        while arriving or not self.idle:
+            for request in arriving.pop(number, ()):
+                self.submit(request)
+            self.step()
+            number += 1
+        return self.steps
+
+
+def test_a_requests_steps_are_its_own_in_any_batch() -> None:
+    random = Random(1)
+    with llm(stock.saved("mixtral").folder) as model:
+        processor, sampler = model.model.input_processor, model.model.batcher._sampler
+
+        def request(prompt: list[int], tokens: int) -> Request:
+            return processor.request(prompt, SamplingParams(max_tokens=tokens, temperature=0.0))
+
+        for _ in range(300):
+            options = {
+                "sequences": random.randint(1, 4),
+                "max_step_tokens": random.choice([4, 7, 16]),
+                "batch_invariant": True,
+            }
+            asked = [
+                ([random.randrange(VOCABULARY) for _ in range(random.randint(1, 20))],
+                 random.randint(1, 4))
+                for _ in range(random.randint(2, 4))
+            ]  # fmt: skip
+            arriving: dict[int, list[Request]] = {}
+            together = [request(*each) for each in asked]
+            for one in together:
+                arriving.setdefault(random.randint(0, 6), []).append(one)
+            batcher = Watched(sampler, **options)
+            found = batcher.run(arriving)
+            assert batcher.sizes == {1}, "one request in every step"
+            for one, each in zip(together, asked, strict=True):
+                single = request(*each)
+                assert found[one] == Watched(sampler, **options).run({0: [single]})[single]
+                assert one.completion().tokens == single.completion().tokens
+
+
+def bits(answer: Completion) -> list[tuple[int, float | None]]:
+    return [(token.token, token.logprob) for token in answer.logprobs or ()]
+
+
+@pytest.mark.parametrize(
+    ("family", "dtypes"),
+    [
+        ("mixtral", {"dtype": "bf16"}),
+        ("deepseek-v2", {"dtype": "fp16", "expert_dtype": "int8"}),
+    ],
+)
+def test_answers_to_the_bit(family: str, dtypes: dict[str, Any]) -> None:
+    random = Random(2)
+    asked = [
+        [random.randrange(VOCABULARY) for _ in range(random.randint(1, 12))] for _ in range(30)
+    ]
+    params = [
+        SamplingParams(max_tokens=3, temperature=random.choice([0.0, 0.9]), seed=at, logprobs=1)
+        for at in range(len(asked))
+    ]
+    options = {"batch_invariant": True, "max_sequences": 8, "max_step_tokens": 5} | dtypes
+    with llm(stock.saved(family).folder, **options) as model:
+        together = model.generate(asked, params)
+        for prompt, each, one in zip(asked, params, together, strict=True):
+            (alone,) = model.generate([prompt], each)
+            assert bits(one) == bits(alone)
+            assert bits(one), "log-probabilities were asked for"
+
+
+def test_slots_begin_at_the_same_place_of_a_cache_line() -> None:
+    options: dict[str, Any] = {"max_model_len": 37, "max_sequences": 3}
+    with llm(stock.saved("mixtral").folder, batch_invariant=True, **options) as model:
+        cache = model.model.runner.cache
+        places = {cache.first[0, slot].data_ptr() % 64 for slot in range(3)}
+    assert cache.max_length == 64
+    assert len(places) == 1
+
+
+@pytest.mark.parametrize("accelerator", ["emulated"])
+def test_placement_follows_other_requests(accelerator: str) -> None:
+    with pytest.raises(ImpossibleSetting, match="depends on what other requests used"):
+        EngineSettings(batch_invariant=True, accelerator=accelerator)
+    with pytest.raises(ImpossibleSetting, match="True or False"):
+        LLM(stock.saved("mixtral").folder, batch_invariant="yes")  # type: ignore[arg-type]

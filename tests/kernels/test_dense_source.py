@@ -4,14 +4,19 @@ compiled for the CPU, so that this can be seen without a GPU: all but the timing
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 
 import pytest
 import torch
 
+from best_token_cases import CASES, Case, random_case
 from cuda_on_host import COMPILER, compiled, launch
+from moesaic.kernels.gpu import activations
 from moesaic.kernels.quantize import FORMATS
 from moesaic.kernels.quantized_linear import DenseQuantizer, QuantizedWeight
+from moesaic.kernels.reference import block_views, feed_forward
 from moesaic.model_info.dense_bytes import DensePrecision
+from moesaic.model_info.expert_shape import ExpertShape
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 # No multiple of a group; rows take several batches of reads, the last one not whole.
@@ -146,3 +151,68 @@ def test_rows_are_widened_to_the_bit(source: Source, inputs: int) -> None:
         source.library, "widen", (blocks, 1), THREADS, weight.codes, weight.scales, out, 37, inputs
     )
     assert torch.equal(out, weight.widened(torch.bfloat16))
+
+
+# Does the kernel of the best tokens find what argmax finds? Its source is compiled for the CPU.
+
+KERNEL = "best_tokens"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    folder: Path = tmp_path_factory.mktemp("best")
+    return compiled("best", {}, [KERNEL], folder)
+
+
+def check(library: ctypes.CDLL, case: Case, parts: int) -> None:
+    rows, vocabulary = case.logits.shape
+    found, ended = torch.zeros(rows, dtype=torch.int64), torch.zeros(rows, dtype=torch.int32)
+    for _ in range(2):  # again with what the first has left
+        tokens = torch.full((rows,), -7, dtype=torch.int64)
+        launch(library, KERNEL, (parts, rows), 256, case.logits, vocabulary, found, ended, tokens)
+        assert tokens.tolist() == case.tokens
+        assert not found.any()
+        assert not ended.any()
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("parts", [1, 5])
+def test_what_is_no_number_is_told(library: ctypes.CDLL, name: str, parts: int) -> None:
+    check(library, CASES[name], parts)
+
+
+@pytest.mark.parametrize("vocabulary", [7, 257, 5003])
+def test_the_first_of_the_largest_is_found(library: ctypes.CDLL, vocabulary: int) -> None:
+    check(library, random_case(4, vocabulary), 3)
+
+
+# Do the CUDA kernels of shared experts in bf16 compute what the reference does? Their source is
+# compiled for the CPU.
+
+SHARED_HIDDEN, SHARED_INNER = 2088, 328  # rows take several reads, the last one not whole
+
+
+@pytest.mark.parametrize("activation", ["silu", "gelu", "gelu_pytorch_tanh"])
+def test_a_gated_network_in_bf16(activation: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    shape = ExpertShape(SHARED_HIDDEN, SHARED_INNER, activation)
+    block = (torch.randn(shape.values) * 0.03).bfloat16()
+    x = torch.randn(1, SHARED_HIDDEN).bfloat16()
+    sizes = {
+        "SHARED_HIDDEN": SHARED_HIDDEN,
+        "SHARED_INNER": SHARED_INNER,
+        "ACTIVATION": activations.number(shape),
+    }
+    library = compiled("shared", sizes, ["gated_product", "down_product"], tmp_path)
+    gate_up, down = block_views(shape, block)
+    inner, out = (
+        torch.full((SHARED_INNER + 8,), 7.0).bfloat16(),
+        torch.full((SHARED_HIDDEN + 8,), 7.0).bfloat16(),
+    )
+    launch(library, "gated_product", (-(-SHARED_INNER // 8), 1), 256, x, gate_up, inner)
+    launch(library, "down_product", (-(-SHARED_HIDDEN // 8), 1), 256, inner, down, out)
+    wanted = feed_forward(shape, block.float(), x.float())[0]
+    error = (out[:SHARED_HIDDEN].float() - wanted).norm() / wanted.norm()
+    assert error < 0.01
+    assert (inner[SHARED_INNER:] == 7).all()
+    assert (out[SHARED_HIDDEN:] == 7).all()

@@ -8,7 +8,9 @@ import pytest
 import torch
 from expected_experts import expected_expert
 from native_experts import Way, every_kernel, normal, packed, random_expert
+from torch.nn import functional
 
+from moesaic.kernels import products
 from moesaic.kernels.base import Blocks
 from moesaic.kernels.native_format import ACTIVATIONS
 from moesaic.model_info.expert_shape import ExpertShape
@@ -114,3 +116,29 @@ def test_the_error_is_what_the_documentation_says(way: Way, dtype: str) -> None:
     many = 0.004 if way.isa == "amx" else 0.0125
     most = {"bf16": 0.003, "int8": 0.02, "int4": many if way.tiles_from else 0.00005}[dtype]
     assert 0.8 * most < float((out - truth).norm() / truth.norm()) < most
+
+
+# Is a product that is computed in fp32 the bf16 product, rounded once?
+
+
+@pytest.mark.parametrize("piece", [64, 1 << 20], ids=["pieces", "whole"])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_widened_products_are_rounded_once(
+    monkeypatch: pytest.MonkeyPatch, piece: int, with_bias: bool
+) -> None:
+    monkeypatch.setattr(products, "widens", lambda dtype: dtype is torch.bfloat16)
+    monkeypatch.setattr(products, "PIECE", piece)
+    random = torch.Generator().manual_seed(0)
+    x, weight, bias = (
+        torch.randn(shape, generator=random).bfloat16() for shape in ((3, 32), (20, 32), (20,))
+    )
+    given = bias if with_bias else None
+    wide = functional.linear(x.float(), weight.float(), bias.float() if with_bias else None)
+    found = products.linear(x, weight, given)
+    assert found.dtype is torch.bfloat16
+    assert torch.equal(found, wide.bfloat16())
+
+
+def test_other_precisions_are_left_alone() -> None:
+    assert not products.widens(torch.float32)
+    assert not products.widens(torch.float16)

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import cmath
+import itertools
+import json
 import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import loaded_models
 import pytest
 import torch
+from transformers import DeepseekV2Config, Qwen3MoeConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.models.deepseek_v2.modeling_deepseek_v2 import yarn_apply_mscale
 
+import stock
 from made_up import small_model
-from moesaic.model_info.network import Rope
+from moesaic.core.errors import BadConfig
+from moesaic.model_info.network import LatentAttentionSpec, Rope
 from moesaic.models.attentions.attention import attend, attend_shared
 from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.latent_attention import LatentAttention
 from moesaic.models.attentions.rope import Rotation, frequencies, rotate, rotation
+from moesaic.models.configs.network_reader import read_architecture
+from moesaic.models.open_model import load_decoder, open_model
 from moesaic.models.token_batch import RowSpan, Segment, make_batch
 
 
@@ -97,3 +111,139 @@ def test_heads_may_share_one_key_and_one_value(new: int, every: int) -> None:
     q, k, v = drawn(new, 3, 8, seed=1), drawn(every, 8, seed=2), drawn(every, 5, seed=3)
     found = attend_shared(q, k, v, 0.7)
     torch.testing.assert_close(found, plain(q, k[:, None], v[:, None], 0.7), atol=1e-5, rtol=0)
+
+
+# Do positions turn as the stock library says, at every setting it has?
+
+# Values away from the defaults and from each other; None: the field is not there.
+SETTINGS: dict[str, list[Any]] = {
+    "rope_theta": [5000.0, 6.0],  # with the second, all dimensions turn often
+    "factor": [1.0, 3.0],
+    "original_max_position_embeddings": [40, 700],
+    "beta_fast": [None, 0, 6, 1000],
+    "beta_slow": [None, 0, 0.3, 7],  # with 7 and the shorter context, the ramp is a step
+    "truncate": [None, False],
+}
+MAGNITUDES: list[dict[str, float]] = [
+    {"attention_factor": 1.4},
+    {"attention_factor": 1.4, "mscale": 0.7, "mscale_all_dim": 0.9},
+    {"mscale": 0.7, "mscale_all_dim": 0.9},
+    {"mscale": 0.7},
+    {"mscale_all_dim": 0.9},
+    {"mscale": 0.7, "mscale_all_dim": 0.0},
+    {"mscale": 0.0, "mscale_all_dim": 0.9},
+]
+
+
+def settings() -> list[dict[str, Any]]:
+    chosen = [
+        {name: value for name, value in zip(SETTINGS, values, strict=True) if value is not None}
+        for values in itertools.product(*SETTINGS.values())
+    ]
+    base = {"factor": 3.0, "original_max_position_embeddings": 700}
+    return [*chosen, *(base | extra for extra in MAGNITUDES)]
+
+
+def ours_and_theirs(
+    folder: Path, kind: str, extra: dict[str, Any], family: str = "qwen3-moe"
+) -> tuple[tuple[torch.Tensor, float], tuple[torch.Tensor, float]]:
+    """Frequencies and magnitude."""
+    rope = {"rope_type": kind, "rope_theta": 5000.0, **extra}
+    fields = json.loads((stock.saved(family).folder / "config.json").read_text())
+    fields |= {"rope_parameters": rope, "head_dim": 24, "max_position_embeddings": 2048}
+    (folder / "config.json").write_text(json.dumps(fields))
+    config = {"qwen3-moe": Qwen3MoeConfig, "deepseek-v2": DeepseekV2Config}[family]
+    (read,) = read_architecture(folder).network.ropes
+    theirs = ROPE_INIT_FUNCTIONS[kind](config(**json.loads(json.dumps(fields))), "cpu")
+    return (frequencies(read), read.magnitude), theirs
+
+
+def test_yarn_has_the_stock_frequencies_and_magnitude(tmp_path: Path) -> None:
+    for extra in settings():
+        (mine, magnitude), (theirs, factor) = ours_and_theirs(tmp_path, "yarn", extra)
+        assert torch.equal(mine, theirs), extra
+        assert magnitude == pytest.approx(factor, rel=1e-12), extra
+
+
+@pytest.mark.parametrize(
+    ("kind", "extra"),
+    [
+        ("linear", {"factor": 3.0}),
+        ("linear", {"factor": 1.0, "rope_theta": 1.5}),
+        ("yarn", {"factor": 1.5, "rope_theta": 1.5}),
+        ("yarn", {"factor": 3.0}),  # the original context is the whole one
+        ("yarn", {"factor": None, "original_max_position_embeddings": 700}),  # by the lengths
+    ],
+)
+@pytest.mark.parametrize("family", ["qwen3-moe", "deepseek-v2"])
+def test_what_is_not_stated_follows(
+    kind: str, extra: dict[str, Any], family: str, tmp_path: Path
+) -> None:
+    (mine, magnitude), (theirs, factor) = ours_and_theirs(tmp_path, kind, extra, family)
+    assert torch.equal(mine, theirs)
+    assert magnitude == pytest.approx(factor, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["default", "linear", "yarn"])
+def test_latent_attention_sharpens_its_scores_as_the_stock_model_does(
+    kind: str, tmp_path: Path
+) -> None:
+    stretched = {} if kind == "default" else {"factor": 3.0}
+    for weight in (0.0, 0.9):
+        rope = {"rope_type": kind, "rope_theta": 5000.0, "mscale_all_dim": weight, **stretched}
+        fields = json.loads((stock.saved("deepseek-v2").folder / "config.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps(fields | {"rope_parameters": rope}))
+        first = read_architecture(tmp_path).network.layers[0].attention
+        assert isinstance(first, LatentAttentionSpec)
+        scale = first.scale
+        assert scale == pytest.approx(yarn_apply_mscale(rope, 20**-0.5), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "extra", "said"),
+    [
+        ("default", {"rope_theta": 0.5}, "rope_theta: expected a number of 1 or more, not 0.5"),
+        ("linear", {"factor": 0.5}, "factor: expected a number of 1 or more, not 0.5"),
+        ("yarn", {"factor": 0.5}, "factor: expected a number of 1 or more, not 0.5"),
+    ],
+)
+def test_positions_are_stretched_not_pressed(
+    kind: str, extra: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(BadConfig, match=said):
+        ours_and_theirs(tmp_path, kind, extra)
+
+
+# Do the two orders of latent attention's products give the same result?
+
+
+@pytest.mark.parametrize(("new", "cached"), [(1, 1), (1, 30), (5, 30), (30, 30)])
+def test_absorbing_the_expansion_changes_nothing(new: int, cached: int) -> None:
+    decoder = load_decoder(open_model(stock.saved("deepseek-v2").folder), "fp32")
+    attention = decoder.layers[1].attention
+    assert isinstance(attention, LatentAttention)
+    shape, generator = attention.spec, torch.Generator().manual_seed(new)
+    plain = torch.randn(new, 4, shape.plain_dim, generator=generator)
+    turning = torch.randn(new, 4, shape.rope_dim, generator=generator)
+    latents = torch.randn(cached, shape.rank, generator=generator)
+    keys = torch.randn(cached, shape.rope_dim, generator=generator)
+    expanded = attention.expanded(plain, turning, latents, keys)
+    absorbed = attention.absorbed(plain, turning, latents, keys)
+    assert expanded.shape == (new, 4, shape.value_dim)
+    assert (expanded - absorbed).abs().max() < 1e-5
+
+
+def test_the_cheaper_order_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of DeepSeek-V2's shapes, per head and cached token: a new token costs 2 x 512 + 64 products
+    when absorbed; when expanded 128 + 64 + 128, and all of them together 512 x (128 + 128) once.
+    So up to 170 are absorbed."""
+    model = loaded_models.load(stock.saved("deepseek-v2").folder)
+    attention = model.decoder.layers[1].attention
+    assert isinstance(attention, LatentAttention)
+    spec = replace(attention.spec, rank=512, rope_dim=64, plain_dim=128, value_dim=128)
+    large = replace(attention, spec=spec)
+    assert [large._is_short(new) for new in (1, 170, 171)] == [True, True, False]
+    monkeypatch.setattr(LatentAttention, "expanded", None)
+    model.logits([[3]])
+    with pytest.raises(TypeError):
+        model.logits([list(range(40))])

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 from recording import Moment, recorded_run, replayed
 
 from closed_loop import assembled, chosen
+from conducted_run import assert_decided_again, load
 from made_up import pairs_first, policy_combinations, random_steps, small_machine, small_model
 from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.machines.sim.physics import Physics
+from moesaic.policies.shape import Shape
 
 MODEL = small_model(layers=4, experts=8, top_k=2)
 SLOTS = 12
@@ -94,3 +97,21 @@ def _frozen(moment: Moment) -> tuple[object, ...]:
         moment.routing.experts.tobytes(),
         moment.routing.scores.tobytes(),
     )
+
+
+# Does the brain decide here what it decided on a GPU? Every layer of captured decode steps that
+# an H200 ran (`tests/cuda/record_conducted_run.py`), plan for plan and move for move.
+
+RECORDED = sorted((Path(__file__).parent / "recorded").glob("*.json.gz"))
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name.split(".")[0])
+def test_what_a_gpu_decided_is_decided_again(path: Path) -> None:
+    run = load(path)
+    assert "H200" in run.machine
+    assert_decided_again(run.brain(), run.routings, run.decisions, Shape(*run.shape), run.slots)
+    assert any(decision["plan"][2] for decision in run.decisions), "some experts were brought"
+
+
+def test_there_are_recordings() -> None:
+    assert {path.name.split("_")[-1] for path in RECORDED} >= {"best-split.json.gz"}

@@ -48,3 +48,24 @@ def test_what_is_decided_follows_from_the_policies(
     assert (composition.decides, composition.looks_ahead) == (decides, looks_ahead)
     cost = PlanningCost.of(MACHINE.planner, composition.decides, composition.looks_ahead)
     assert (cost.decision_ns(1, 4) > 0, cost.lookahead_ns(1, 4) > 0) == (decides, looks_ahead)
+
+
+# Does a plan still pay once deciding is charged, on a machine with its own physics?
+
+
+@pytest.mark.parametrize("model", ["deepseek-v2-lite", "olmoe-1b-7b"])
+@pytest.mark.parametrize("schedule", ["hybrid", "best-split"])
+def test_with_every_expert_cached_nothing_beats_the_gpu_by_being_slower(
+    model: str, schedule: str
+) -> None:
+    """The GPU works off shared experts while the decision is made: a plan that forgets this gives
+    the CPU too much."""
+    machine = load_machine("a6000-xeon5220r")
+    took = {}
+    for name in (schedule, "gpu-only"):
+        policies = PolicySet.of(schedule=name, cache="mrs", prefetch="none")
+        settings = Settings(
+            load_model(model), machine, policies=policies, cache_ratio=1.0, tokens=8
+        )
+        took[name] = simulate(settings, choose_workload(None, settings).source).mean_s
+    assert took[schedule] <= took["gpu-only"]

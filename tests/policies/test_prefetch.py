@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,9 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from made_up import exact_belief, routing_of, stated_physics
+from moesaic import LLM
+from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.routing import ExpertId, Forecast
+from moesaic.hardware.machine_reader import load_machine
+from moesaic.lab.simulate.result import Result
+from moesaic.lab.simulate.settings import Settings
+from moesaic.lab.simulate.simulation import simulate
+from moesaic.lab.simulate.workload import choose_workload
+from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.belief import Belief
 from moesaic.policies.future import Future
+from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.prefetch import prefetches
 from moesaic.policies.prefetch.base import Outlook
 from moesaic.policies.records import MAX_PROPOSED
@@ -267,3 +277,40 @@ def test_the_oracle_values_the_truth() -> None:
     )
     proposed = prefetches.create("oracle").propose(outlook)
     assert proposed == [ExpertId(2, 3), ExpertId(1, 6)]
+
+
+# Pre-gated MoE in the simulator: the next layer's experts are known, and nothing else is.
+
+
+def run(prefetch: str, **options: Any) -> Result:
+    settings = Settings(
+        load_model("olmoe-1b-7b"),
+        load_machine("rtx4080-i5-12400"),
+        policies=PolicySet.of(
+            schedule="gpu-only", cache="lru", prefetch=prefetch, gate=options.pop("gate", "full")
+        ),
+        tokens=16,
+        warmup=4,
+        checked=True,
+        **options,
+    )
+    return simulate(settings, choose_workload(None, settings).source)
+
+
+def test_what_is_prefetched_is_what_the_next_layer_uses() -> None:
+    none, learned, known = (run(each) for each in ("none", "next-layer", "pre-gated"))
+    assert known.mean_s < learned.mean_s
+    assert known.mean_s < none.mean_s
+    assert known.prediction_accuracy == (), "nothing is predicted, so nothing can be wrong"
+    assert learned.prediction_accuracy[0] < 1.0
+
+
+def test_it_joins_big_little() -> None:
+    gated = run("pre-gated", gate="big-little", fallback_ratio=0.2)
+    assert gated.mean_s < run("none", gate="big-little", fallback_ratio=0.2).mean_s
+    assert gated.mean_s < run("pre-gated").mean_s
+
+
+def test_a_real_model_has_no_such_gates() -> None:
+    with pytest.raises(ImpossibleSetting, match="simulator"):
+        LLM(prefetch="pre-gated", accelerator="emulated")

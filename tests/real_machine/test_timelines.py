@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from time import sleep
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from moesaic.core.report import ENGINE, Span, Timeline
 from moesaic.engine.runner import Runner
 from moesaic.kernels.base import LayerExecutor
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
+from moesaic.models.experts.feed_forward import GatedMlp, MoeBlock
 from random_plans import RandomBrain
 from real_runs import PROMPT, loaded, running, settings, truth
 
@@ -166,3 +168,31 @@ def test_nothing_is_noted_without_a_timeline_or_a_lane(engine: bool) -> None:
     timeline = Timeline(enabled=not engine, engine=engine)
     noted("emulated", timeline)
     assert ENGINE not in timeline.lanes
+
+
+# Is a step's time attributed as it was spent?
+
+SLOW_S = 0.02
+
+
+@pytest.mark.parametrize("accelerator", ["none", "emulated"])
+def test_shared_experts_are_no_overhead(accelerator: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run on the accelerator's lane, or as part of the network where there is none."""
+    shared = MoeBlock._shared
+
+    def slow(block: MoeBlock, network: GatedMlp, hidden: torch.Tensor) -> torch.Tensor:
+        sleep(SLOW_S)
+        return shared(block, network, hidden)
+
+    monkeypatch.setattr(MoeBlock, "_shared", slow)
+    model = loaded("deepseek-v2")
+    how = settings("static-experts", "pinned", "none", accelerator=accelerator)
+    slots = model.slots(0.5) if accelerator == "emulated" else 0
+    with running(model, how, slots) as runner:
+        runner.step(ForwardPass([Piece(0, [1])]))
+        costs, layers = runner.machine.times, len(runner.report.layers) if runner.report else 0
+    computing = costs.experts_ns if accelerator == "emulated" else costs.network_ns
+    assert layers > 0
+    assert computing >= layers * SLOW_S * 1e9
+    assert costs.network_ns + costs.experts_ns + costs.overhead_ns == costs.step_ns
+    assert costs.overhead_ns >= 0
