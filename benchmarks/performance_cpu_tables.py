@@ -15,7 +15,7 @@ from benchmarks.performance_goals import (
     Goal,
     cpu_prompt,
 )
-from benchmarks.performance_results import Measured, Results, number, rate
+from benchmarks.performance_results import ResultRow, Results, number, rate
 
 LLAMA, STOCK = ("llama.cpp", "ik_llama.cpp"), "transformers"
 _PRECISIONS = ("bf16", "int4")
@@ -37,7 +37,7 @@ def cpu(results: Results) -> Iterator[str]:
         yield _dense_product(product)
 
 
-def _beside_others(row: Measured, dtype: str, alone: Measured | None) -> Iterator[list[str]]:
+def _beside_others(row: ResultRow, dtype: str, alone: ResultRow | None) -> Iterator[list[str]]:
     for ours in row.all_of(name="moesaic"):
         test = ours["test"]
         decoding = test.startswith("tg")
@@ -80,7 +80,7 @@ def test_words(test: str) -> str:
     return f"decode {count}" + (f", batch {batch}" if batch else "")
 
 
-def _dense_product(row: Measured) -> str:
+def _dense_product(row: ResultRow) -> str:
     head = ("dense weights of a prompt", "packed, tokens/s", "PyTorch's product, tokens/s",
             "packed over PyTorch's", "lowest, highest")  # fmt: skip
     lines = [

@@ -19,7 +19,7 @@ from benchmarks.performance_goals import (
     Goal,
 )
 from benchmarks.performance_options import RATIOS
-from benchmarks.performance_results import Measured, Results, number, rate, ratio
+from benchmarks.performance_results import ResultRow, Results, number, rate, ratio
 
 OURS, STATIC, LLAMA, STOCK = "moesaic", "ktransformers", "llama.cpp", "accelerate"
 _MODELS = {"qwen": "Qwen3-30B-A3B", "deepseek": "DeepSeek-V2-Lite"}
@@ -55,7 +55,7 @@ def cuda(results: Results) -> Iterator[str]:
     yield from _accelerate(results)
 
 
-def _rates(row: Measured, title: str) -> str:
+def _rates(row: ResultRow, title: str) -> str:
     """A line for each system and program, a column for each test and share of the experts."""
     columns = list(dict.fromkeys((each["test"], each["cache_ratio"]) for each in row.figures))
     names = list(dict.fromkeys(each["name"] for each in row.figures))
@@ -104,7 +104,7 @@ def _goals(results: Results, model: str, dtype: str, words: str) -> Iterator[lis
         yield ["time over the floor", where, goal.words, *map(goal.cell, floors)]
 
 
-def _by_ratio(row: Measured, name: str, test: str) -> dict[float, Figure]:
+def _by_ratio(row: ResultRow, name: str, test: str) -> dict[float, Figure]:
     return {each["cache_ratio"]: each for each in row.all_of(name=name, test=test)}
 
 

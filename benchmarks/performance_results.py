@@ -10,7 +10,7 @@ from benchmarks.performance_figures import Figure
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class ResultRow:
     """One row of a run, with that run's machine."""
 
     section: str
@@ -35,12 +35,12 @@ class Measured:
 @dataclass(frozen=True, slots=True)
 class Results:
     runs: list[dict[str, Any]]
-    rows: dict[tuple[str, str], Measured]
+    rows: dict[tuple[str, str], ResultRow]
 
-    def section(self, name: str) -> list[Measured]:
+    def section(self, name: str) -> list[ResultRow]:
         return [row for (section, _), row in self.rows.items() if section == name]
 
-    def row(self, section: str, name: str) -> Measured | None:
+    def row(self, section: str, name: str) -> ResultRow | None:
         """None where it has no figures."""
         found = self.rows.get((section, name))
         return found if found is not None and found.figures else None
@@ -49,11 +49,11 @@ class Results:
 def merged(runs: Sequence[dict[str, Any]]) -> Results:
     """A later run's row replaces an earlier one's, but not figures by a failure."""
     runs = sorted(runs, key=lambda run: str(run["date"]))
-    rows: dict[tuple[str, str], Measured] = {}
+    rows: dict[tuple[str, str], ResultRow] = {}
     for number, run in enumerate(runs, 1):
         for row in run["rows"]:
             key = (row["section"], row["name"])
-            found = Measured(
+            found = ResultRow(
                 *key, row["command"], row.get("figures", []), row.get("failed"),
                 row.get("notes", []), number, run.get("machine") or {},
             )  # fmt: skip

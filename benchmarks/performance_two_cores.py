@@ -11,7 +11,7 @@ from benchmarks.markdown_table import table
 from benchmarks.performance_cpu_tables import LLAMA, least, spread, test_words
 from benchmarks.performance_goals import CPU_DECODE, CPU_PROMPT, cpu_prompt
 from benchmarks.performance_options import Asked
-from benchmarks.performance_results import Measured, Results
+from benchmarks.performance_results import ResultRow, Results
 from benchmarks.performance_row import CPU, MOESAIC, Conditions, Row, against
 from moesaic.kernels.cores import all_cores
 
@@ -92,7 +92,7 @@ def cpu_two(results: Results) -> Iterator[str]:
         yield table(head, lines)
 
 
-def _lines(row: Measured, dtype: str, kernel: str) -> Iterator[list[str]]:
+def _lines(row: ResultRow, dtype: str, kernel: str) -> Iterator[list[str]]:
     for ours in row.all_of(name="moesaic"):
         test = ours["test"]
         prompt = CPU_PROMPT if kernel else cpu_prompt(dtype, row.machine.get("isa", []))

@@ -30,7 +30,7 @@ RESULT = Path(__file__).with_name("results") / "trimoe" / "2026-11-19.json"
 COMMAND = "moesaic reproduce trimoe --traces DIR --json"
 
 
-class Part(NamedTuple):
+class PageTable(NamedTuple):
     """A table, and the rows that it is made of."""
 
     table: Callable[[Results], str]
@@ -43,26 +43,26 @@ class Part(NamedTuple):
         return ", ".join(f"`{each}{' --traces DIR' * self.traces}`" for each in words)
 
 
-TABLES: Mapping[str, Part] = {
-    "headline": Part(headline.headline_table, ("headline",)),
-    "readings": Part(headline.readings_table, ("readings",)),
-    "seeds": Part(headline.seeds_table, ("seeds",)),
-    "memory": Part(headline.memory_tables, ("memory",)),
-    "shares": Part(headline.shares_table, ("fig3",)),
-    "sensitivity": Part(bodies.sensitivity_table, ("sensitivity",)),
-    "migration": Part(headline.migration_table, ("migration",)),
-    "figures": Part(figures.figures_table, ("fig6", "fig7", "fig8/chat", "sec5.5")),
-    "single": Part(figures.single_table, ("fig5", "sec5.5")),
-    "bars": Part(figures.bars_table, ("fig6",)),
-    "latency": Part(figures.latency_table, ("fig9",)),
-    "drift": Part(figures.drift_table, ("fig8",)),
-    "small": Part(figures.small_table, ("sec5.5/batch",)),
-    "utilisation": Part(figures.utilisation_table, ("table3",)),
-    "real": Part(figures.real_table, ("real",), traces=True),
-    "layouts": Part(figures.layouts_table, ("beyond",)),
-    "check": Part(bodies.check_table, ("check",)),
-    "spread": Part(bodies.spread_table, ("spread",), traces=True),
-    "spread by system": Part(bodies.spread_by_system_table, ("spread/large", "spread/small")),
+TABLES: Mapping[str, PageTable] = {
+    "headline": PageTable(headline.headline_table, ("headline",)),
+    "readings": PageTable(headline.readings_table, ("readings",)),
+    "seeds": PageTable(headline.seeds_table, ("seeds",)),
+    "memory": PageTable(headline.memory_tables, ("memory",)),
+    "shares": PageTable(headline.shares_table, ("fig3",)),
+    "sensitivity": PageTable(bodies.sensitivity_table, ("sensitivity",)),
+    "migration": PageTable(headline.migration_table, ("migration",)),
+    "figures": PageTable(figures.figures_table, ("fig6", "fig7", "fig8/chat", "sec5.5")),
+    "single": PageTable(figures.single_table, ("fig5", "sec5.5")),
+    "bars": PageTable(figures.bars_table, ("fig6",)),
+    "latency": PageTable(figures.latency_table, ("fig9",)),
+    "drift": PageTable(figures.drift_table, ("fig8",)),
+    "small": PageTable(figures.small_table, ("sec5.5/batch",)),
+    "utilisation": PageTable(figures.utilisation_table, ("table3",)),
+    "real": PageTable(figures.real_table, ("real",), traces=True),
+    "layouts": PageTable(figures.layouts_table, ("beyond",)),
+    "check": PageTable(bodies.check_table, ("check",)),
+    "spread": PageTable(bodies.spread_table, ("spread",), traces=True),
+    "spread by system": PageTable(bodies.spread_by_system_table, ("spread/large", "spread/small")),
 }
 
 

@@ -125,7 +125,7 @@ def test_this_computer_is_described_as_it_is() -> None:
     assert output["used"]["packages"]["scipy"] == scipy.__version__
 
 
-def test_nothing_known_is_said_in_words_too(place: Place, tmp_path: Path) -> None:
+def test_the_text_says_that_nothing_is_known_too(place: Place, tmp_path: Path) -> None:
     place(this_host(tmp_path / "absent"))
     said = run("doctor").out
     assert "of unknown make" in said

@@ -120,7 +120,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("text", "said"), MISTAKES.items(), ids=range(len(MISTAKES)))
-def test_a_broken_plugin_is_refused_in_words(
+def test_a_broken_plugin_is_refused_with_a_message(
     own_policies: None, tmp_path: Path, text: str, said: str
 ) -> None:
     file = tmp_path / "broken.py"

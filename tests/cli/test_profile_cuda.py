@@ -109,7 +109,7 @@ def test_the_advised_system_is_the_default(capsys: pytest.CaptureFixture[str]) -
     assert settings_from(None, "fiddler", cuda).policies.schedule.name == "threshold"
 
 
-def test_a_full_gpu_is_said_in_words(
+def test_a_full_gpu_leads_to_a_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Another process has it: less is free than measuring needs."""
@@ -136,7 +136,7 @@ def test_a_full_host_is_not_said_to_be_the_gpu(
     assert cuda_profile.check_memory(settings) == 4, "what the GPU has room for"
 
 
-def test_without_a_gpu_it_is_said_in_words(
+def test_without_a_gpu_there_is_a_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broken = replace(ACCELERATORS["cuda"], problem=lambda: "the driver is too old: update it")

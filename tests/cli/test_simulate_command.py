@@ -261,7 +261,7 @@ def test_many_lanes_are_one_entry_of_the_summary() -> None:
     assert "ndp7" not in shown
 
 
-def test_rules_are_shown_in_words() -> None:
+def test_rules_are_shown_as_text() -> None:
     shown = run("machines", "trimoe-paper").out
     assert "16 DIMMs on 8 channels" in shown
     assert "Contention own-share: a host read occupies a DIMM while" in shown

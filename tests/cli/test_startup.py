@@ -59,7 +59,7 @@ def test_a_full_disk_without_a_name_is_that_of_the_cache() -> None:
     assert said == f"No space left on device: make room on the disk of the cache, {cache_folder()}"
 
 
-def test_a_worker_that_was_killed_is_said_in_words(
+def test_a_killed_worker_leads_to_a_message(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def killed(**options: object) -> None:

@@ -94,8 +94,8 @@ def test_what_another_user_may_have_planted_is_not_used(
 
 
 def test_nor_is_a_folder_of_another_user(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    somebody = os.getuid() + 1
-    monkeypatch.setattr(os, "getuid", lambda: somebody)
+    other_user = os.getuid() + 1
+    monkeypatch.setattr(os, "getuid", lambda: other_user)
     assert writable_cache() is None
 
 

@@ -22,7 +22,7 @@ def check(case: Case) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_no_number_is_told(name: str) -> None:
+def test_values_that_are_not_numbers_are_reported(name: str) -> None:
     check(CASES[name])
 
 

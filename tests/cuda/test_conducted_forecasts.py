@@ -78,7 +78,7 @@ def test_what_is_forecast_is_there_when_it_is_routed() -> None:
     assert moved[1][0] < moved[1][1]
 
 
-def test_forecasts_that_do_not_come_move_nothing_and_hold_nobody_up() -> None:
+def test_missing_forecasts_move_nothing_and_delay_no_step() -> None:
     scene = conducted(("hybrid", "mrs", "impact"))
     scene.forecasts_come = False
     random_steps(scene, 40)

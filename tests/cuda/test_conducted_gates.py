@@ -50,7 +50,7 @@ def random_choice(rng: np.random.Generator, tokens: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("names", SYSTEMS)
-def test_experts_that_are_not_used_are_nobodys(names: tuple[str, str, str]) -> None:
+def test_unused_experts_are_computed_by_no_device(names: tuple[str, str, str]) -> None:
     """Every token has a count of its own; what is used is computed once, and nothing else is."""
     scene, rng, on_cpu = scene_of(names, 4, "little"), np.random.default_rng(5), 0
     for number in range(12):

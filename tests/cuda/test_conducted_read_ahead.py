@@ -55,7 +55,7 @@ def test_what_was_learnt_is_read_before_it_is_wanted() -> None:
     assert read_ahead == sum(right for _, right in known)
 
 
-def test_what_gates_say_is_read_when_it_is_there() -> None:
+def test_gate_forecasts_are_read_once_they_are_written() -> None:
     scene = scene_of(forecasts=2)
     scene.step(0, SAME)
     assert read(scene) == [[(1, 6), (1, 7)], [(2, 2), (2, 3)]]

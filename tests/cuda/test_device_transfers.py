@@ -126,7 +126,7 @@ def test_what_was_offered_goes_on_when_the_link_is_free() -> None:
     assert bench.residency.resident[1, 4:7].tolist() == [1, 1, 1]
 
 
-def test_a_copy_that_fails_leaves_nobody_in_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_copy_leaves_its_slot_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Something is written when it fails: the victim is gone, and the expert is not there."""
     bench = Bench()
     bench.ledger.place([ExpertId(0, expert) for expert in range(SLOTS)])

@@ -72,7 +72,7 @@ def test_a_whole_step_ends_when_its_caller_has_it() -> None:
     assert found.report().latency_ns > COMPUTED_NS
 
 
-def test_the_end_is_told_by_what_the_gpu_has_left() -> None:
+def test_the_end_is_read_from_what_the_gpu_wrote() -> None:
     stamps = Stamps(3, device="cpu")
     routed = 2 + len(LayerStamps._fields) * 2
     stamps._left[1], stamps._left[routed] = 5_000, 3_800

@@ -75,7 +75,7 @@ def test_copies_from_caches_and_from_memory_are_told_apart() -> None:
     assert (costs.busy_handover_us, costs.cached_handover_us) == (10, 30)
 
 
-def test_beside_kernels_that_read_over_the_link_nothing_is_told() -> None:
+def test_copies_beside_kernels_that_read_over_the_link_are_left_out() -> None:
     runs = [step(n, copied=2, cpu_us=130, copy_us=230, in_place=(6,)) for n in range(8)]
     assert found(runs) == NO_LINK_COSTS
 

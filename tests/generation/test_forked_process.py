@@ -53,7 +53,9 @@ def refused_to(process: int, words: str) -> bool:
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-def test_a_fork_is_told_to_be_started_otherwise(machine: str, tmp_path: Path) -> None:
+def test_a_forked_process_is_refused_with_another_way_to_start_it(
+    machine: str, tmp_path: Path
+) -> None:
     record, me = tmp_path / "trace.moet", os.getpid()
     with llm(stock.saved("olmoe").folder, machine, record=record) as model:
         before = model.generate([[1, 2, 3]], greedy(4))

@@ -59,7 +59,7 @@ def test_the_text_is_the_same() -> None:
         SamplingParams(max_tokens=6, temperature=0.0, logit_bias={4: 2.0}),
     ],
 )
-def test_whoever_needs_logits_gets_them(other: SamplingParams) -> None:
+def test_requests_that_need_logits_get_them(other: SamplingParams) -> None:
     (got, asked), (want, _) = generated(True, GREEDY, other), generated(False, GREEDY, other)
     assert not asked[1]  # the first step has tokens of the first prompt only
     for mine, others in zip(got, want, strict=True):
@@ -70,7 +70,9 @@ def test_whoever_needs_logits_gets_them(other: SamplingParams) -> None:
     "filters",
     [{}, {"top_k": 3}, {"top_p": 0.7}, {"min_p": 0.2}, {"top_k": 50, "top_p": 0.9, "min_p": 0.1}],
 )
-def test_a_seed_leads_to_the_same_text_whoever_samples(filters: dict[str, float]) -> None:
+def test_a_seed_leads_to_the_same_text_with_host_and_machine_sampling(
+    filters: dict[str, float],
+) -> None:
     """Beside a greedy request and a prompt in pieces: one number is used per token, not per step
     or question."""
     drawing = SamplingParams(max_tokens=6, temperature=0.8, seed=4, **filters)  # type: ignore[arg-type]

@@ -139,7 +139,7 @@ def test_one_request_needs_one_step_of_its_own() -> None:
     assert (machine.stepped, machine.submitted) == (1, 8)
 
 
-def test_the_next_step_is_under_way_before_anybody_is_told() -> None:
+def test_the_next_step_is_under_way_before_tokens_are_delivered() -> None:
     machine = SubmittingMachine()
     batcher, (mine,) = batcher_of(machine, max_step_tokens=16), requests_of([GREEDY])
     told: list[bool] = []

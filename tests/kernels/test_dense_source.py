@@ -177,7 +177,9 @@ def check(library: ctypes.CDLL, case: Case, parts: int) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("parts", [1, 5])
-def test_what_is_no_number_is_told(library: ctypes.CDLL, name: str, parts: int) -> None:
+def test_values_that_are_not_numbers_are_reported(
+    library: ctypes.CDLL, name: str, parts: int
+) -> None:
     check(library, CASES[name], parts)
 
 

@@ -119,7 +119,7 @@ MISTAKES: dict[str, tuple[str, Callable[[Call], Call]]] = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistakes_are_refused_in_words(mistake: str, good: Call) -> None:
+def test_mistakes_are_refused_with_a_message(mistake: str, good: Call) -> None:
     words, change = MISTAKES[mistake]
     executor, bad = NativeExecutor(good.kernel, 2), change(good)
     before = bad.out.clone()

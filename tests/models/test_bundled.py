@@ -16,7 +16,7 @@ from moesaic.workloads.bundled_traces import DEFAULT_MODEL
 MOST_BYTES = 40e6  # what a repository can carry
 
 
-def test_it_is_there_and_small() -> None:
+def test_the_bundled_model_exists_and_is_small() -> None:
     files = [path for path in default_model().iterdir() if path.is_file()]
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in files}
     assert sum(path.stat().st_size for path in files) <= MOST_BYTES

@@ -59,7 +59,7 @@ def test_both_speeds_are_parameters() -> None:
         assert cache.values[0, 1] == pytest.approx((new + 1 - kept) / 2)
 
 
-def test_slots_are_a_layers_own_or_everybodys() -> None:
+def test_slots_are_a_layers_own_or_shared_by_all() -> None:
     own = composed(cache="lru").placement(COUNTS)
     assert own == [ExpertId(0, 0), ExpertId(1, 1), ExpertId(2, 3)]
     assert composed(cache="lru:pool=global").placement(COUNTS) == [
@@ -68,7 +68,7 @@ def test_slots_are_a_layers_own_or_everybodys() -> None:
 
 
 @pytest.mark.parametrize(("pool", "victim"), [("global", ExpertId(0, 2)), ("per-layer", None)])
-def test_a_newcomer_displaces_its_own_layers_experts_or_anybodys(
+def test_an_admitted_expert_displaces_one_of_its_layer_or_of_any_layer(
     pool: str, victim: ExpertId | None
 ) -> None:
     """Layer 0 holds all three slots: layer 1 has none of its own to give up."""

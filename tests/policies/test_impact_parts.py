@@ -18,7 +18,7 @@ from moesaic.policies.rule_calls import Rule, schedule_rule
 from moesaic.policies.schedule.base import Work
 from moesaic.policies.schedule.gpu_only import all_on_gpu
 from moesaic.policies.schedule.hybrid import hybrid
-from moesaic.policies.schedule.static import as_they_lie
+from moesaic.policies.schedule.static import stay_in_place
 from moesaic.policies.timelines import ABSENT, EXPERT, LOAD, READY, Ints
 
 
@@ -98,7 +98,7 @@ def test_proposals_arrive_one_transfer_after_the_other(
         layers[at, READY, :2], layers[at, CANDIDATE, :2] = ABSENT, 1
     picks = np.zeros((4, 2), dtype=np.int64)
     count = rank_by_impact(
-        schedule_rule(as_they_lie),
+        schedule_rule(stay_in_place),
         0,
         np.array([2, 2]),
         layers,
@@ -134,7 +134,7 @@ def test_a_layer_that_waits_for_a_transfer_pays_the_whole_lateness() -> None:
 
 @pytest.mark.parametrize(
     ("work", "rule"),
-    [(one_missing(), as_they_lie), (none_missing(), all_on_gpu)],
+    [(one_missing(), stay_in_place), (none_missing(), all_on_gpu)],
     ids=["cpu", "hit"],
 )
 def test_lateness_is_free_where_the_link_is_idle(work: Work, rule: Rule) -> None:

@@ -69,7 +69,7 @@ def test_all_that_is_absent_may_be_less_than_asked_for() -> None:
 
 
 @pytest.mark.parametrize("asked", [0, 1, 2, 8])
-def test_whoever_asks_has_a_choice_of_eight(asked: int) -> None:
+def test_read_ahead_has_eight_candidates_whatever_its_limit(asked: int) -> None:
     brain = _taught(_brain(f"impact:read_ahead={asked}"), [])
     _after(brain, 0, [[0, 1]], [])
     assert len(_candidates(brain)) == (8 if asked else 0)

@@ -257,7 +257,7 @@ def test_main_memory_of_one_piece_is_one_dimm_that_computes_nothing() -> None:
         assert tri.pcie_ns == costs.move_ns[0]
 
 
-def test_experts_are_found_where_they_lie() -> None:
+def test_experts_are_found_in_their_memories() -> None:
     machine, costs = simulated(with_dimms(4))
     whole = machine.topology.placement_index["whole@dimm2"]
     machine.memory.place([ExpertId(1, 0), ExpertId(1, 1)], IN_DRAM)

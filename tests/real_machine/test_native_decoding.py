@@ -73,7 +73,7 @@ def test_the_same_text_and_reports_as_layer_by_layer() -> None:
     assert float(errors.median()) < 0.03
 
 
-def test_a_listener_is_told_of_every_routing() -> None:
+def test_a_listener_receives_every_routing() -> None:
     seen: list[LayerRouting] = []
     with running() as runner:
         runner.step(ForwardPass([Piece(0, PROMPT)], listener=seen.append))

@@ -128,7 +128,7 @@ def test_an_export_replaces_no_strangers(tmp_path: Path) -> None:
         export(SHAPE, {}, prepared(), tmp_path / "letters")
 
 
-def test_what_is_no_export_is_refused_in_words(folder: Path, tmp_path: Path) -> None:
+def test_a_folder_without_an_export_is_refused_with_a_message(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(BadConfig, match="cannot be read"):
         read_exported(tmp_path)
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())

@@ -43,7 +43,7 @@ def test_a_recipe_survives_being_written_down() -> None:
         ("[shape", "cannot be read"),
     ],
 )
-def test_mistakes_are_refused_in_words(text: str, said: str, tmp_path: Path) -> None:
+def test_mistakes_are_refused_with_a_message(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "r.toml").write_text(text)
     with pytest.raises(ImpossibleSetting) as refused:
         read_recipe(tmp_path / "r.toml")

@@ -58,7 +58,7 @@ def test_prose_is_tidied() -> None:
 
 
 @pytest.mark.parametrize("content", [b"not compressed", b""])
-def test_a_damaged_corpus_is_refused_in_words(content: bytes, tmp_path: Path) -> None:
+def test_a_damaged_corpus_is_refused_with_a_message(content: bytes, tmp_path: Path) -> None:
     with pytest.raises(ImpossibleSetting, match=r"no \*\.jsonl\.xz"):
         list(documents(tmp_path, False))
     (tmp_path / "a.jsonl.xz").write_bytes(content)

@@ -1,6 +1,6 @@
 """How a family of stories is worded: a file of data/stories/ with lines like
 
-    who: the bus, the train                            nobody: the story is about a person
+    who: the bus, the train                            without: the story is about a person
     things: people
     numbers: 10..90                                    what it starts with
     quick: yes                                         over within a day

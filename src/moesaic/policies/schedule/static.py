@@ -16,7 +16,7 @@ def static_experts(kind: Ints, ready: Ints, n: int) -> None:
 
 
 @compiled
-def as_they_lie(
+def stay_in_place(
     kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int, spare: Ints
 ) -> int:
     static_experts(kind, ready, n)
@@ -26,7 +26,7 @@ def as_they_lie(
 class StaticExperts(CompiledSchedule):
     """kTransformers' rule: cached experts on the GPU, the rest on the CPU."""
 
-    rule = staticmethod(as_they_lie)
+    rule = staticmethod(stay_in_place)
     decides = False
 
 
@@ -34,7 +34,7 @@ class StaticLayers(CompiledSchedule):
     """llama.cpp's rule, whole layers on one device: as many first layers as fit have all their
     experts on the GPU, the others none; attention and shared experts stay with their layer."""
 
-    rule = staticmethod(as_they_lie)
+    rule = staticmethod(stay_in_place)
     decides = False
     fill = "layers"
     dense_follows = True
@@ -44,6 +44,6 @@ class NCpuMoe(CompiledSchedule):
     """llama.cpp with `--n-cpu-moe N`: attention of every layer on the GPU. As many last layers as
     fit have all their experts on the GPU, the first N have theirs on the CPU."""
 
-    rule = staticmethod(as_they_lie)
+    rule = staticmethod(stay_in_place)
     decides = False
     fill = "last-layers"
