@@ -81,11 +81,6 @@ def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def read_toml(path: Path, kind: Kind) -> dict[str, Any]:
-    """The content of a TOML file."""
-    return parse_toml(read_bounded(path, kind, MAX_TOML_BYTES), kind, path)
-
-
 def parse_toml(content: bytes | str, kind: Kind, path: object) -> dict[str, Any]:
     """`path` is only named in errors."""
     text = _text(content, kind, path, "file", "TOML")

@@ -51,14 +51,14 @@ class GpuExperts:
 
     def __init__(
         self, shape: ExpertShape, dtype: str, tokens: int, top_k: int, experts: int,
-        tuning: Tuning | None = None, buffers: tuple[torch.Tensor, torch.Tensor] | None = None,
+        buffers: tuple[torch.Tensor, torch.Tensor] | None = None,
     ) -> None:  # fmt: skip
         """`buffers`: `inner` and `parts` of another one, for at least as many tokens."""
         assert supports(shape, dtype), f"no GPU kernel for {shape} in {dtype}"
         self.shape, self.words = shape, BlockWords(shape, dtype)
         self.table_shape = TableShape.of(tokens, top_k, experts)
         self._tokens, self._top_k = tokens, top_k
-        self._tuning = Tuning.of(dtype) if tuning is None else tuning
+        self._tuning = Tuning.of(dtype)
         self._matrix_kernels: dict[int, tuple[Function, Function]] = {}
         pairs = tokens * top_k
         if buffers is None:

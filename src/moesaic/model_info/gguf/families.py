@@ -31,10 +31,6 @@ class GgufFamily:
     also: tuple[str, ...] = ()  # further model types whose files have this architecture
 
 
-def _put_nothing(_: Fields) -> None:
-    pass
-
-
 def _put_dense(fields: Fields) -> None:
     """The width of a dense layer; architectures without one may state it all the same."""
     fields.put_count("intermediate_size", "feed_forward_length")

@@ -39,7 +39,7 @@ _FOLLOWERS = _SPEEDS  # the plane of `memory` behind those of the speeds
 # Plane and plane: a forecast is half the one and half the other. Those of followers come last.
 OF_SPEEDS = (
     *((speed, speed) for speed in range(_SPEEDS)),
-    *((speed, _MEAN) for speed in range(3)),
+    *((speed, _MEAN) for speed in range(_HALVES)),
 )
 FORECASTS = (*OF_SPEEDS, *((plane, _FOLLOWERS) for plane in range(_FOLLOWERS + 1)))
 _FIRST, _SECOND = (np.array(half) for half in zip(*FORECASTS, strict=True))
