@@ -14,8 +14,7 @@ from pathlib import Path
 
 import click
 
-from benchmarks.markdown_table import table
-from benchmarks.marked_page import put
+from benchmarks.marked_page import put, table
 from moesaic.cli.command_line import app
 from moesaic.cli.shared.short_help import ShortHelpCommand
 from moesaic.core.files import whole_file

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from moesaic.core.errors import ImpossibleSetting
 
 
@@ -13,3 +15,11 @@ def put(text: str, mark: str, content: str) -> str:
     if not (found and ended):
         raise ImpossibleSetting(f"the page lacks the marks of the table {mark!r}: {begin.strip()}")
     return f"{before}{begin}{content}{end}{after}"
+
+
+# Tables for documentation pages.
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from benchmarks.markdown_table import table
+from benchmarks.marked_page import table
 from benchmarks.performance_figures import Figure
 from benchmarks.performance_goals import (
     ACCELERATE,

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from benchmarks.markdown_table import table
+from benchmarks.marked_page import table
 from benchmarks.performance_cpu_tables import LLAMA, least, spread, test_words
 from benchmarks.performance_goals import CPU_DECODE, CPU_PROMPT, cpu_prompt
 from benchmarks.performance_options import Asked

@@ -14,7 +14,7 @@ from time import perf_counter_ns
 import numpy as np
 import torch
 
-from benchmarks.markdown_table import table
+from benchmarks.marked_page import table
 from moesaic.core.routing import ExpertId
 from moesaic.engine.expert_kernel import expert_kernel
 from moesaic.machines.captured.cpu_runner import CpuRunner, LayerCall

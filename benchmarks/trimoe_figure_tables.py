@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from benchmarks.markdown_table import table
+from benchmarks.marked_page import table
 from benchmarks.trimoe_results import Results
 from moesaic.reproductions.trimoe import beyond, paper, real_traces, table3
 from moesaic.reproductions.trimoe.sources import FIG_3

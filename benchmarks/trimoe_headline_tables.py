@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from benchmarks.markdown_table import table
+from benchmarks.marked_page import table
 from benchmarks.trimoe_results import Results
 from moesaic.reproductions.trimoe import headline, memory, migration, paper
 from moesaic.reproductions.trimoe.readings import MONDE, ROUTINGS

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from benchmarks.markdown_table import table
-from benchmarks.marked_page import put
+from benchmarks.marked_page import put, table
 from moesaic.core.files import whole_file
 from moesaic.model_info.gguf.families import GGUF_FAMILIES
 from moesaic.model_info.gguf.tensor_types import TYPES

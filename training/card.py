@@ -16,10 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from moesaic.cli.shared.pictures import INK, new_figure, save
 from moesaic.core.files import whole_file
 from moesaic.lab.evaluation.scores import wilson
 from training.command import run_command
-from training.load_picture import draw_loads
 from training.problems.catalog import templates
 from training.prose_rows import HELD_OUT_PROSE, TRAINING_PROSE
 from training.token_file import read_tokens
@@ -177,3 +177,35 @@ def main() -> None:
 
 if __name__ == "__main__":
     run_command(main)
+
+
+# Every expert's share of the tokens, layer by layer, as a picture.
+
+
+def draw_loads(shares: Sequence[Sequence[float]], top_k: int, path: Path) -> None:
+    """Experts of a layer stand from the busiest to the idlest: their numbers mean nothing."""
+    ordered = [sorted((100 * share for share in layer), reverse=True) for layer in shares]
+    figure = new_figure(9, 3.4)
+    axes = figure.add_subplot()
+    picture = axes.imshow(ordered, cmap="viridis", vmin=0, aspect="auto")
+    axes.set_xlabel("experts of a layer, from the busiest to the idlest", color=INK)
+    axes.set_ylabel("layer", color=INK)
+    axes.set_yticks(range(len(ordered)))
+    even = 100 * top_k / len(ordered[0])
+    axes.set_title(
+        f"Share of the tokens that an expert computes (even: {even:.1f} %)", color=INK, loc="left"
+    )
+    for layer, values in enumerate(ordered):
+        for place in (0, len(values) - 1):
+            dark = values[place] < 0.6 * max(max(row) for row in ordered)
+            axes.text(
+                place,
+                layer,
+                f"{values[place]:.0f}",
+                ha="center",
+                va="center",
+                fontsize=7,
+                color="white" if dark else INK,
+            )
+    figure.colorbar(picture, ax=axes, label="% of tokens")
+    save(figure, str(path))

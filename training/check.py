@@ -17,8 +17,8 @@ import torch
 from training.command import run_command
 from training.evaluation import FORMS, Solved, load_summary
 from training.examination import Examination
+from training.export import read_exported
 from training.fast_paths import find_paths
-from training.imported import read_exported
 from training.recipe import Recipe, Run
 
 LARGEST_MB = 40.0

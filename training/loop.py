@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import time
 from collections.abc import Iterator
@@ -19,13 +20,11 @@ from training.examination import Examination
 from training.fast_paths import Paths, find_paths
 from training.losses import Losses
 from training.network import Network
-from training.optimiser import Optimisers
+from training.optimiser import Optimisers, Plan, rate_factor
 from training.packing import Rows
 from training.problem_rows import ShardMaker
 from training.prose_rows import TRAINING_PROSE, ProseRows
 from training.recipe import Recipe
-from training.run_log import RunLog
-from training.schedule import Plan, rate_factor
 from training.shards import ShardStream
 from training.step import Batch, Trainer, to_device
 from training.token_file import read_tokens
@@ -256,3 +255,28 @@ def _asked_to_stop() -> Iterator[list[int]]:
     finally:
         for one, handler in zip(signals, before, strict=True):
             signal.signal(one, handler)
+
+
+# A run's log: one JSON object per line, appended, and a short form for the terminal.
+
+LOG, SUMMARY = "log.jsonl", "summary.json"
+
+
+class RunLog:
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+
+    def write(self, event: str, **fields: Any) -> None:
+        with (self._folder / LOG).open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps({"event": event, **fields}) + "\n")
+        short = {name: value for name, value in fields.items() if not isinstance(value, list)}
+        short.pop("exact_match", None)
+        print(event, *(f"{name}={value}" for name, value in short.items()), flush=True)
+        for name, value in fields.get("exact_match", {}).items():
+            if name in ("full", "half"):
+                print(f"  exact match, {name} top-k: {value}", flush=True)
+
+    def summarize(self, content: dict[str, Any]) -> None:
+        text = json.dumps(content, indent=1) + "\n"
+        (self._folder / SUMMARY).write_text(text, encoding="utf-8")

@@ -8,6 +8,7 @@ AdamW's usual size (0.2 per weight and unit of rate), which makes rates comparab
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -116,3 +117,27 @@ def _sorted_weights(network: Network) -> tuple[list[Any], list[Any], list[Any]]:
         else:
             others.append(weight)
     return matrices, routers, others
+
+
+# How learning rates go with a run's progress, and what progress is.
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A run's length in steps or, where `minutes` is given, in time: whatever a machine's speed,
+    rates have then come down when the time is over. Only steps make a run repeatable."""
+
+    steps: int
+    minutes: float | None = None
+
+    def progress(self, step: int, seconds: float) -> float:
+        """From 0 to 1, after so many steps that took so many seconds of training."""
+        done = step / self.steps if self.minutes is None else seconds / (60 * self.minutes)
+        return min(done, 1.0)
+
+
+def rate_factor(progress: float, learning: Learning) -> float:
+    """Up, level, down: a trapezoid."""
+    rising = (progress + 1e-4) / learning.warm_up if learning.warm_up else 1.0
+    falling = (1 - progress) / learning.decay if learning.decay else 1.0
+    return max(0.0, min(1.0, rising, falling))

@@ -9,7 +9,6 @@ import pytest
 
 pytest.importorskip("moesaic.kernels._native", reason="the native kernels were not built")
 
-from benchmarks.kernel_background_load import CpuTimes, now, others_share
 from benchmarks.kernel_cases import even_case, prompt_case
 from benchmarks.kernel_contenders import Ring, tokens_of
 from benchmarks.kernel_goals import GOALS, Latency, judge, judge_latency
@@ -17,6 +16,7 @@ from benchmarks.kernel_options import asked_for, parser
 from benchmarks.kernel_process import CaseResult, in_a_row, shared_effort, together
 from benchmarks.kernel_rounds import Effort, Roofline, Round, Turn, between, median_roofline
 from benchmarks.kernel_rows import Row, RowKey, Spread, Work, make_row
+from benchmarks.kernel_run import CpuTimes, now, others_share
 
 from moesaic.core.errors import MoesaicError
 

@@ -14,7 +14,6 @@ import pytest
 from moesaic.lab import fidelity
 from moesaic.lab.profile import (
     choose_system,
-    crossover_times,
     cuda_profile,
     cuda_times,
     decode_samples,
@@ -61,8 +60,8 @@ def measure_small_things(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(expert_times, "SMALL", ExpertShape(64, 8))
     monkeypatch.setattr(expert_times, "_BLOCKS", 4)
     monkeypatch.setattr(expert_times, "TOKENS", (1, 4))
-    monkeypatch.setattr(crossover_times, "LARGE", large)
-    monkeypatch.setattr(crossover_times, "TOKENS", (1, 4))
+    monkeypatch.setattr(profile, "LARGE", large)
+    monkeypatch.setattr(profile, "CROSSOVER_TOKENS", (1, 4))
     monkeypatch.setattr(memory_times, "stream_bytes", lambda: 1 << 20)
     monkeypatch.setattr(expert_times, "stream_bytes", lambda: 0)
     monkeypatch.setattr(memory_times, "_COPIES", (1 << 16, 1 << 20))

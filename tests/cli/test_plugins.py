@@ -40,7 +40,7 @@ from moesaic.policies.gate.base import Full
 from moesaic.policies.layout.base import Striped
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.policy_set import REGISTRIES
-from moesaic.policies.prefetch.none import NoPrefetch
+from moesaic.policies.prefetch.next_layer import NoPrefetch
 from moesaic.policies.schedule.base import Schedule, served_as
 from moesaic.policies.systems import register_system
 from moesaic.policies.timelines import ON_CPU, ON_GPU, READY

@@ -19,9 +19,8 @@ from typing import Any
 import pytest
 from numba.core.caching import IndexDataCacheFile
 
-from moesaic.compiling import kept_code, shared_files
-from moesaic.compiling.kept_code import kept, kept_c_function
-from moesaic.compiling.shared_files import SharedFiles
+from moesaic.compiling import kept_code
+from moesaic.compiling.kept_code import SharedFiles, kept, kept_c_function
 
 SAVERS = 4
 
@@ -225,7 +224,7 @@ def test_an_interrupted_save_leaves_what_was_there(
 
     function: Any = kept(doubled, str(folder))
     with monkeypatch.context() as patched:
-        patched.setattr(shared_files, "whole_file", interrupted)
+        patched.setattr(kept_code, "whole_file", interrupted)
         with pytest.raises(KeyboardInterrupt):
             function(2.5)
     assert {file.name: file.read_bytes() for file in folder.rglob("*.nb?")} == before
@@ -239,7 +238,7 @@ def test_code_that_cannot_be_saved_is_used_and_announced_once(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     kept_code._announce_unkept.cache_clear()
-    monkeypatch.setattr(shared_files, "whole_file", full)
+    monkeypatch.setattr(kept_code, "whole_file", full)
     function: Any = kept(doubled, str(tmp_path))
     with caplog.at_level(logging.WARNING, "moesaic"):
         assert function(21) == 42

@@ -19,14 +19,13 @@ from moesaic.engine.assemble import on_store
 from moesaic.engine.gated_reading import read
 from moesaic.engine.runner import Runner
 from moesaic.lab.against.rounds import Spread
-from moesaic.lab.bench import gated_decode, grid, turns
+from moesaic.lab.bench import grid, turns
 from moesaic.lab.bench.bench_configs import check_fallbacks, plan_configs
 from moesaic.lab.bench.bench_row import BenchRow
 from moesaic.lab.bench.bench_steps import CaseRuns, measure_once
 from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.gate_gain import gate_stats
-from moesaic.lab.bench.gated_decode import joined_replay, run_gated
-from moesaic.lab.bench.grid import run_bench, run_drafted
+from moesaic.lab.bench.grid import joined_replay, run_bench, run_drafted, run_gated
 from moesaic.lab.bench.replayed_routing import BenchRouting, choose_routing
 from moesaic.lab.fallback_script import script
 from moesaic.lab.quality.expert_quality import text_logits
@@ -111,7 +110,7 @@ def test_every_token_of_a_bench_has_its_own_routing(run: Any, monkeypatch: Any) 
         step=step, placed=lambda work: work, take_back=again, gate=SimpleNamespace(draft=2),
         cache=SimpleNamespace(truncate=lambda slot, length: None),
     )  # fmt: skip
-    for module in (gated_decode, grid):
+    for module in (grid, grid):
         monkeypatch.setattr(module, "note_step", lambda *given: None)
     tokens = [[10 * at + slot for slot in range(3)] for at in range(5)]
     steps = [

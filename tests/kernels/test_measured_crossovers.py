@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from moesaic.kernels.instruction_sets import REFERENCE, choose
-from moesaic.lab.profile import crossover_times
-from moesaic.lab.profile.crossover_times import first_better, measure_crossovers
+from moesaic.lab.profile import machine_profile
+from moesaic.lab.profile.machine_profile import first_better, measure_crossovers
 from moesaic.machines.real.lane import InlineLane
 from moesaic.model_info.expert_shape import ExpertShape
 
@@ -26,8 +26,8 @@ def test_where_many_always_lose_it_is_never_measured_to_pay() -> None:
 def test_precisions_that_have_kernels_for_many_are_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(crossover_times, "LARGE", ExpertShape(64, 32))
-    monkeypatch.setattr(crossover_times, "TOKENS", (1, 4))
+    monkeypatch.setattr(machine_profile, "LARGE", ExpertShape(64, 32))
+    monkeypatch.setattr(machine_profile, "CROSSOVER_TOKENS", (1, 4))
     expected = {"amx": {"bf16", "int8", "int4"}, REFERENCE: set()}.get(choose(), {"int4"})
     found = measure_crossovers(InlineLane(), 1)
     assert found.keys() == expected
@@ -37,5 +37,5 @@ def test_precisions_that_have_kernels_for_many_are_measured(
 def test_without_native_kernels_there_is_nothing_to_measure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(crossover_times, "choose", lambda: REFERENCE)
+    monkeypatch.setattr(machine_profile, "choose", lambda: REFERENCE)
     assert measure_crossovers(InlineLane(), 1) == {}

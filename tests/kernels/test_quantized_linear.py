@@ -9,7 +9,7 @@ from moesaic.core.errors import BrokenWeights
 from moesaic.kernels.instruction_sets import REFERENCE, available
 from moesaic.kernels.quantize import FORMATS, dequantize, pack_codes, quantize
 from moesaic.kernels.quantized_linear import DenseQuantizer, QuantizedWeight, stacked
-from moesaic.kernels.quantized_rows import pack_rows, unpack_rows
+from moesaic.kernels.quantized_matrix import pack_rows, unpack_rows
 from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.model_info.dense_rows import PIECE, SCRATCH, row_bytes, rows_bytes
 

@@ -176,7 +176,7 @@ def test_tokens_that_can_be_cut_in_too_many_ways(
 ) -> None:
     file = tmp_path / "a.gguf"
     sentencepiece(file)
-    monkeypatch.setattr("moesaic.models.text.gguf.sentencepiece.MAX_MERGES", 3)
+    monkeypatch.setattr("moesaic.models.text.gguf.tokenizer.MAX_MERGES", 3)
     with pytest.raises(BadTokenizer, match=r"tokens: can be cut into each other in more than 3"):
         Tokenizer.open(file)
 

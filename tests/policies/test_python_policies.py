@@ -16,7 +16,7 @@ from moesaic.core.view import Flight
 from moesaic.policies.brain import Brain
 from moesaic.policies.cache.classic import Lru, Pinned
 from moesaic.policies.prefetch.base import Outlook, Prefetch
-from moesaic.policies.prefetch.none import NoPrefetch
+from moesaic.policies.prefetch.next_layer import NoPrefetch
 from moesaic.policies.records import PLAN_HEADER
 from moesaic.policies.rule_calls import schedule_rule
 from moesaic.policies.schedule.base import Assignment, Schedule, Work

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from moesaic.policies.schedule import schedules
 from moesaic.policies.schedule.base import Work
 from moesaic.policies.schedule.improve import EXACT, EXCHANGED
-from moesaic.policies.schedule.optimal import Optimal, try_all
-from moesaic.policies.schedule.optimal_program import GAP, solve
+from moesaic.policies.schedule.optimal import GAP, Optimal, solve, try_all
 from moesaic.policies.schedule.splits import IN_ORDER, best_split
 from moesaic.policies.timelines import ABSENT, CPU_SLOWED, finish_time
 

@@ -11,9 +11,8 @@ import transformers
 from small_recipes import SHAPE, prepared, random_network
 from training.attention import Masked
 from training.documents import chat_prompt
-from training.export import export
+from training.export import export, read_exported
 from training.generation import continue_texts
-from training.imported import read_exported
 from training.network import Network
 
 from moesaic import LLM, SamplingParams

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from training.card import PICTURE, _continuations, _own_rows, card, facts, interval
-from training.load_picture import draw_loads
+from training.card import PICTURE, _continuations, _own_rows, card, draw_loads, facts, interval
 from training.recipe import Recipe
 
 from moesaic.models.bundled_model import default_model

@@ -11,10 +11,9 @@ from training.attention import Masked
 from training.fast_paths import find_paths
 from training.losses import leaning, losses, surprise, unevenness
 from training.network import Network, Routing
-from training.optimiser import Optimisers, orthogonal
+from training.optimiser import Optimisers, Plan, orthogonal, rate_factor
 from training.products import grouped, looped
 from training.recipe import Learning
-from training.schedule import Plan, rate_factor
 from training.step import tame
 
 

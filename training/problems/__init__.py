@@ -8,6 +8,6 @@ from __future__ import annotations
 from moesaic.lab.evaluation.final_answer import extract_answer, same_answer
 from training.problems.catalog import KINDS
 from training.problems.generate import SPLITS, generate
-from training.problems.problem import Problem
+from training.problems.template import Problem
 
 __all__ = ["KINDS", "SPLITS", "Problem", "extract_answer", "generate", "same_answer"]

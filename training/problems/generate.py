@@ -13,8 +13,7 @@ from random import Random
 
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from training.problems.catalog import KINDS, templates
-from training.problems.problem import Problem
-from training.problems.template import Template
+from training.problems.template import Problem, Template
 
 SPLITS = ("train", "held_out_numbers", "held_out_templates")
 ONE_IN = 8

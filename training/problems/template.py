@@ -14,7 +14,6 @@ from random import Random
 from moesaic.lab.evaluation.final_answer import MARK
 from training.problems.chance import between, pick, shuffled
 from training.problems.draws import Draw
-from training.problems.problem import Problem
 from training.problems.text import Fields, Filler, fillers
 
 Wanted = Callable[[str, tuple[str, ...]], bool]  # template, values
@@ -90,3 +89,17 @@ class Template:
 
     def _values(self, fields: Fields) -> tuple[str, ...]:
         return tuple([fields[name] for name in self.key])
+
+
+# A question with its worked solution.
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    question: str
+    worked: str  # ends with the line "Answer: <answer>"
+    answer: str
+    kind: str
+    template: str
+    steps: int  # of arithmetic or of looking something up
+    values: tuple[str, ...]  # what decides between train and held_out_numbers

@@ -15,8 +15,7 @@ from moesaic.kernels.base import ExpertWeights
 from moesaic.kernels.gpu.dense import product
 from moesaic.kernels.products import linear
 from moesaic.kernels.quantize import FORMATS, quantize
-from moesaic.kernels.quantized_matrix import QuantizedMatrix, Scratch
-from moesaic.kernels.quantized_rows import pack_rows
+from moesaic.kernels.quantized_matrix import QuantizedMatrix, Scratch, pack_rows
 from moesaic.kernels.reference import gated
 from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.model_info.dense_rows import PIECE, piece_rows

@@ -1,5 +1,5 @@
 """How an accelerator keeps dense matrices in int8 or int4: row after row of codes, and scales apart
-(kernels/quantized_rows.py). How many bytes that takes. Knows no weights."""
+(kernels/quantized_matrix.py). How many bytes that takes. Knows no weights."""
 
 from __future__ import annotations
 

@@ -23,10 +23,9 @@ from moesaic.hardware.machine_spec import (
     PlannerSpec,
 )
 from moesaic.kernels.choose import make_kernel
-from moesaic.kernels.instruction_sets import choose, kernel_description
-from moesaic.lab.profile.crossover_times import measure_crossovers
+from moesaic.kernels.instruction_sets import REFERENCE, choose, kernel_description
 from moesaic.lab.profile.engine_times import EngineTimes, measure_engine
-from moesaic.lab.profile.expert_times import LARGE, TOKENS, ExpertTimes, measure_experts
+from moesaic.lab.profile.expert_times import LARGE, TOKENS, ExpertTimes, experts_us, measure_experts
 from moesaic.lab.profile.memory_times import LinkTimes, measure_link, stream_gb_s
 from moesaic.machines.accelerators import has_slots
 from moesaic.machines.real.copy_engine import LinkSpeed
@@ -236,3 +235,40 @@ def _notes(profile: MachineProfile) -> tuple[str, ...]:
 
 def _with_sources(spec: MachineSpec) -> MachineSpec:
     return replace(spec, sources=dict.fromkeys(spec.values(), f"measured by `{COMMAND}`"))
+
+
+# From how many tokens on products for many are faster than those for few, by precision: matrix
+# tiles than vectors or, where there are none, bytes than 16-bit codes beside int4 weights.
+
+CROSSOVER_TOKENS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+_IN_TILES = ("bf16", "int8", "int4")
+_IN_VECTORS = ("int4",)
+_NEVER, _ALWAYS = 0, 1
+
+
+def measure_crossovers(lane: Lane, threads: int) -> dict[str, int]:
+    """Nothing without native kernels."""
+    name = choose()
+    if name == REFERENCE:
+        return {}
+    found = {}
+    for dtype in _IN_TILES if name == "amx" else _IN_VECTORS:
+        few, many = (make_kernel(LARGE, dtype, name, mode) for mode in (_NEVER, _ALWAYS))
+        taken = {
+            tokens: [experts_us(lane, threads, kernel, tokens) for kernel in (few, many)]
+            for tokens in CROSSOVER_TOKENS
+        }
+        found[dtype] = first_better(taken)
+    return found
+
+
+def first_better(taken: dict[int, list[float]]) -> int:
+    """The smallest count from which products for many (second) never lose again; one more than
+    measured where they always do."""
+    crossover = max(taken) + 1
+    for tokens in sorted(taken, reverse=True):
+        few, many = taken[tokens]
+        if many > few:
+            break
+        crossover = tokens
+    return crossover

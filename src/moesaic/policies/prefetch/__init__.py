@@ -19,7 +19,7 @@ _READ_AHEAD = Parameter(
     minimum=0, maximum=8,
 )  # fmt: skip
 
-prefetches.register("none", f"{_HERE}.none:NoPrefetch", "only what a layer demands is moved")
+prefetches.register("none", f"{_HERE}.next_layer:NoPrefetch", "only what a layer demands is moved")
 prefetches.register(
     "next-layer",
     f"{_HERE}.next_layer:NextLayer",

@@ -94,3 +94,20 @@ class PreGated(NextLayer):
     what is prefetched is what is used. A model must be trained for it: for simulated runs."""
 
     needs_future = True
+
+
+@compiled
+def given_forecasts(s: State) -> int:
+    """The likeliest of every forecast that there is."""
+    picked = 0
+    for number in range(s.forecasts.count):
+        picked = propose_of_layer(s, number, picked)
+    return picked
+
+
+class NoPrefetch(Prefetch):
+    rule = staticmethod(given_forecasts)
+    predicts = False
+
+    def propose(self, outlook: Outlook) -> list[ExpertId]:
+        return []

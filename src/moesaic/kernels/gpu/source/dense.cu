@@ -1,4 +1,4 @@
-// Dense matrices in int8 or int4 (kernels/quantized_rows.py): products with one token at memory speed, and rows widened
+// Dense matrices in int8 or int4 (kernels/quantized_matrix.py): products with one token at memory speed, and rows widened
 // to bf16 for PyTorch's products with many. The macro BITS is given by the caller; kernels of a decode step also want
 // HIDDEN and NORM_EPS, attention's output projection ATTENDED, and shared experts INNER and ACTIVATION. Sums are in fp32,
 // activations are not quantised.

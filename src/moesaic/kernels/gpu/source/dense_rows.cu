@@ -1,4 +1,4 @@
-// Dense matrices in int8 or int4 (kernels/quantized_rows.py) times some rows, by the tensor cores. The macros BITS and
+// Dense matrices in int8 or int4 (kernels/quantized_matrix.py) times some rows, by the tensor cores. The macros BITS and
 // TILES are given by the caller. Weights are code times scale, rounded to bf16, as dense.cu widens them, but in registers.
 //
 // A block computes TILES times 8 outputs of 16 rows; its warps share the inputs, in chunks of four 16-byte reads per
