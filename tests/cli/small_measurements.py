@@ -60,7 +60,6 @@ def measure_small_things(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(expert_times, "SMALL", ExpertShape(64, 8))
     monkeypatch.setattr(expert_times, "_BLOCKS", 4)
     monkeypatch.setattr(expert_times, "TOKENS", (1, 4))
-    monkeypatch.setattr(profile, "LARGE", large)
     monkeypatch.setattr(profile, "CROSSOVER_TOKENS", (1, 4))
     monkeypatch.setattr(memory_times, "stream_bytes", lambda: 1 << 20)
     monkeypatch.setattr(expert_times, "stream_bytes", lambda: 0)
