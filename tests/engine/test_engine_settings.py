@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+import inspect
+import pydoc
+from dataclasses import MISSING, fields
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
 
+from moesaic import LLM, AsyncLLM
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine import engine_settings
+from moesaic.engine.engine_options import PLANS_ONLY, EngineOptions
 from moesaic.engine.engine_settings import EngineSettings
+from moesaic.policies.policy_set import POLICY_FIELDS, Choices, PolicySet
 
 
 @pytest.mark.parametrize(
@@ -46,3 +52,41 @@ def test_more_threads_than_cores_can_serve_are_refused(monkeypatch: pytest.Monke
     assert EngineSettings(threads=12).threads == 12
     with pytest.raises(ImpossibleSetting, match=r"threads is 13; .* 3 cores.*: use 12 or fewer"):
         EngineSettings(threads=13)
+
+
+# Do `help()` and editors show every option of `LLM`, as the settings have it?
+
+FIELDS = [field for field in fields(EngineSettings) if field.name not in PLANS_ONLY]
+SETTINGS = [field.name for field in FIELDS]
+BOTH = pytest.mark.parametrize("model", [LLM, AsyncLLM])
+
+
+def test_the_typed_options_are_the_settings() -> None:
+    options, settings = get_type_hints(EngineOptions), get_type_hints(EngineSettings)
+    assert set(options) == {*SETTINGS, *POLICY_FIELDS, "quality"}
+    assert all(options[name] == settings[name] for name in SETTINGS)
+    assert set(get_type_hints(Choices)) == set(POLICY_FIELDS)
+
+
+@BOTH
+def test_the_signature_has_them_with_their_defaults(model: type) -> None:
+    shown = inspect.signature(model).parameters
+    assert {*SETTINGS, *POLICY_FIELDS, "quality"} <= set(shown)
+    assert list(shown)[:5] == ["model", "settings", "system", "record", "progress"]
+    assert not any(each.kind is each.VAR_KEYWORD for each in shown.values())
+    for field in FIELDS:
+        if field.default is not MISSING:
+            assert shown[field.name].default == field.default
+        assert shown[field.name].annotation == get_type_hints(EngineOptions)[field.name]
+    for name in POLICY_FIELDS:
+        assert PolicySet.of(**{name: shown[name].default}) == PolicySet()
+
+
+@BOTH
+def test_help_describes_each_in_a_line(model: type) -> None:
+    text = pydoc.plain(pydoc.render_doc(model))
+    assert "cache_ratio: float | None = None" in text
+    for name in (*SETTINGS, *POLICY_FIELDS, "quality"):
+        (line,) = [line for line in text.splitlines() if line.strip("| ").startswith(f"{name}: ")]
+        assert len(line.partition(": ")[2].split()) >= 3, line
+    assert "max_sequences: that run at once" in text
