@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.marked_page import put
+from benchmarks.marked_page import put, table
 from benchmarks.performance_cpu_tables import cpu, cpu_floor, cpu_olmoe, kernels
 from benchmarks.performance_cuda_tables import cuda, fidelity, gates
 from benchmarks.performance_results import Results
@@ -32,19 +32,32 @@ def rendered(page: str, results: Results) -> str:
 
 
 def _runs(results: Results) -> str:
+    """Every machine once, with its runs, and a table of the runs."""
     if not results.runs:
         return NOTHING.format("SECTION,...")
-    return "\n".join(f"{number}. {_run(run)}" for number, run in enumerate(results.runs, 1))
+    machines: dict[str, list[str]] = {}
+    for number, run in enumerate(results.runs, 1):
+        machines.setdefault(_machine(run), []).append(str(number))
+    named = [
+        f"- {'All runs' if len(machines) == 1 else 'Runs ' + ', '.join(runs)}: {machine}"
+        for machine, runs in machines.items()
+    ]
+    head = ("run", "date", "commit", "memory streamed, GB/s")
+    return "\n".join([*named, "", table(head, _run_rows(results))])
 
 
-def _run(run: dict[str, Any]) -> str:
+def _run_rows(results: Results) -> Iterator[list[str]]:
+    for number, run in enumerate(results.runs, 1):
+        streamed = (run.get("machine") or {}).get("stream_gb_s", "?")
+        yield [str(number), str(run["date"]), str(run.get("commit") or "unknown"), str(streamed)]
+
+
+def _machine(run: dict[str, Any]) -> str:
     machine = run.get("machine") or {}
     units = ", ".join(name for name in machine.get("isa", []) if name.startswith(("amx", "avx512")))
     words = [
-        f"{run['date']}, commit {run.get('commit') or 'unknown'}",
         f"{machine.get('cpu') or 'unknown processor'}, {machine.get('cores', '?')} cores",
         f"{units or 'no AVX-512'} ({machine.get('kernels', '?')} kernels)",
-        f"memory streamed at {machine.get('stream_gb_s', '?')} GB/s",
     ]
     if machine.get("gpu"):
         words.append(f"{machine['gpu']}, driver {machine.get('driver')}")
