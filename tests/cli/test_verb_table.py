@@ -26,8 +26,8 @@ from moesaic.cli.command_line import app
 from quantized_models import FORMS, STACKS
 
 # Every family and every format through run, chat, bench, plan and eval, as a table.
-# PYTHONPATH=tests:tests/cli python -m verb_table [--accelerator KIND] [NAME ...] Models are the
-# tests' small random ones with a small tokenizer; the real command line runs in this process.
+# PYTHONPATH=tests:tests/cli python -m test_verb_table [--accelerator KIND] [NAME ...] Models are
+# small random ones with a small tokenizer; the real command line runs in this process.
 # Numbers are compared elsewhere (tests/parity, tests/models): here it is only whether a command
 # that a user would give comes to its end.
 

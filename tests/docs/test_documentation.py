@@ -57,6 +57,24 @@ def test_links_lead_to_headings(page: Path) -> None:
         assert heading in anchors(target), f"{file}#{heading}"
 
 
+# Guides that make a file of the reader's own, which they name.
+_OF_THE_READER = {
+    "src/moesaic/policies/gate/fewer.py",
+    "src/moesaic/policies/gate/second_look.py",
+    "src/moesaic/policies/schedule/near_data.py",
+    "src/moesaic/policies/schedule/near_each.py",
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_files_that_are_named_exist(page: Path) -> None:
+    """Relative to the repository, the package or the native sources."""
+    roots = (ROOT, ROOT / "src" / "moesaic", ROOT / "native")
+    named = re.findall(r"`(\w+(?:/\w+)+\.(?:py|cpp|h|cu|toml))`", page.read_text())
+    for path in set(named) - _OF_THE_READER:
+        assert any((root / path).exists() for root in roots), path
+
+
 def anchors(page: Path) -> set[str]:
     """As GitHub names them: words of the heading, joined by hyphens."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.M)
