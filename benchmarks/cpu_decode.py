@@ -29,7 +29,7 @@ from moesaic.machines.cpu_step.native_step import Forced, NativeStep
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from moesaic.model_info.dense_bytes import DensePrecision
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.configs.architecture import Architecture
 from moesaic.models.configs.synthetic_architecture import synthetic_architecture
 from moesaic.models.decoder import Decoder
@@ -83,7 +83,7 @@ class Steps:
         self, decoder: Decoder, store: ExpertStore, pool: _native.Pool, batch: int, context: int
     ) -> None:
         spec = decoder.architecture.spec
-        cache = ContiguousCache(spec, batch, context + 1, torch.bfloat16)
+        cache = BlockCache(spec, batch, context + 1, torch.bfloat16)
         self._native = NativeStep(decoder, store, cache, pool)
         self._work = ForwardPass([Piece(slot, [slot], first=context) for slot in range(batch)])
         self._routings = [random_routing(decoder, batch, seed) for seed in range(8)]

@@ -42,7 +42,7 @@ from moesaic.machines.captured.decode_step import DecodeStep
 from moesaic.machines.captured.mailbox import Mailbox, MailboxShape
 from moesaic.machines.captured.step_parts import Replayed, StepParts
 from moesaic.machines.real.pinned import Pinned
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.configs.architecture import Architecture
 from moesaic.models.configs.moe_names import plain_names
 from moesaic.models.configs.synthetic_architecture import synthetic_architecture
@@ -103,7 +103,7 @@ class Machine:
         self.size = self.store.kernel.block_bytes
         shape = decoder.architecture.expert_shape
         self.cpu = CpuRunner(shape, dtype, threads, 4)
-        self.cache = ContiguousCache(self.spec, 1, length, torch.bfloat16, "cuda")
+        self.cache = BlockCache(self.spec, 1, length, torch.bfloat16, "cuda")
         self.loading_s = perf_counter() - started
         self.belief = self._measured()
 

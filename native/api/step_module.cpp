@@ -91,7 +91,10 @@ void define_calls(nb::module_& m) {
       .address("first", &StepLayerCache::first)
       .address("second", &StepLayerCache::second);
   Fields<PythonCache> cache(m, "StepCache");
-  cache.value("slots", &StepCache::slots).value("length", &StepCache::length);
+  cache.address("table", &StepCache::table)
+      .value("slots", &StepCache::slots)
+      .value("length", &StepCache::length)
+      .value("blocks", &StepCache::blocks);
   cache.type().def("add_layer", &PythonCache::add_layer);
   Fields<StepCall>(m, "StepCall")
       .value("tokens", &StepCall::tokens)
@@ -118,6 +121,7 @@ void define_step(nb::module_& m) {
   define_network(m);
   define_calls(m);
   m.attr("max_step_tokens") = kMaxStepTokens;
+  m.attr("cache_block") = kCacheBlock;
   m.attr("step_phases") = StepJob::phase_names();
   nb::class_<DecodeStep>(m, "DecodeStep")
       .def("__init__",

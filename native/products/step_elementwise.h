@@ -107,14 +107,14 @@ inline float tree_sum(F16 v) {
 
 constexpr int kBlock = 4;  // heads and positions, or heads and vectors, that share a load
 
-// Adds the products of up to four heads with up to four positions to sums[head][position].
-inline void add_dots(const AttentionCall::Part& part, int head, int heads, int position, int positions,
+// Adds the products of up to four heads with up to four rows of the cache to sums[head][position].
+inline void add_dots(const AttentionCall::Part& part, int head, int heads, std::size_t row, int positions,
                      F16 (&sums)[kBlock][kBlock]) {
   const float* query[kBlock];
   const std::uint16_t* key[kBlock];
   for (int i = 0; i < kBlock; ++i) {  // beyond the end: the first once more, whose sums are not used
     query[i] = part.queries + std::size_t(head + (i < heads ? i : 0)) * part.width;
-    key[i] = part.keys + std::size_t(position + (i < positions ? i : 0)) * part.stride;
+    key[i] = part.keys + (row + (i < positions ? i : 0)) * part.stride;
   }
   for (int d = 0; d < part.width; d += 16) {
     F16 k[kBlock];
@@ -132,11 +132,12 @@ inline void add_dots(const AttentionCall::Part& part, int head, int heads, int p
 void attention_scores(const AttentionCall& call, int padded) {
   for (int p = 0; p < call.positions; p += kBlock) {
     const int positions = call.positions - p < kBlock ? call.positions - p : kBlock;
+    const std::size_t row = cache_row(call.table, call.first + p);  // the others follow in the same block
     for (int h = 0; h < call.heads; h += kBlock) {
       const int heads = call.heads - h < kBlock ? call.heads - h : kBlock;
       F16 sums[kBlock][kBlock] = {};
       for (const AttentionCall::Part& part : call.parts)
-        if (part.width) add_dots(part, h, heads, p, positions, sums);
+        if (part.width) add_dots(part, h, heads, row, positions, sums);
       for (int i = 0; i < heads; ++i)
         for (int j = 0; j < positions; ++j)
           call.scores[std::size_t(h + i) * padded + p + j] = tree_sum(sums[i][j]) * call.scale;
@@ -170,15 +171,20 @@ inline void mix_block(const AttentionCall& call, int head, int heads, int column
   for (int h = 0; h < kBlock; ++h)
     share[h] = call.scores + std::size_t(head + (h < heads ? h : 0)) * padded;
   const int left = call.value_width - column;
-  for (int p = 0; p < call.positions; ++p) {
-    const std::uint16_t* row = call.values + p * call.value_stride + column;
-    F16 v[kBlock];
+  for (int p = 0; p < call.positions;) {
+    const int at = call.first + p, left_in_block = kCacheBlock - at % kCacheBlock;
+    const int end = call.positions - p < left_in_block ? call.positions : p + left_in_block;
+    const std::uint16_t* row = call.values + cache_row(call.table, at) * call.value_stride + column;
+    for (; p < end; ++p, row += call.value_stride) {
+      F16 v[kBlock];
 #pragma GCC unroll 4
-    for (int d = 0; d < kBlock; ++d) v[d] = d * 16 < left ? load_some(row + d * 16, left - d * 16) : F16{};
+      for (int d = 0; d < kBlock; ++d)
+        v[d] = d * 16 < left ? load_some(row + d * 16, left - d * 16) : F16{};
 #pragma GCC unroll 4
-    for (int h = 0; h < kBlock; ++h)
+      for (int h = 0; h < kBlock; ++h)
 #pragma GCC unroll 4
-      for (int d = 0; d < kBlock; ++d) sums[h][d] += v[d] * share[h][p];
+        for (int d = 0; d < kBlock; ++d) sums[h][d] += v[d] * share[h][p];
+    }
   }
   for (int h = 0; h < heads; ++h)
     for (int d = 0; d < kBlock && d * 16 < left; ++d)

@@ -7,20 +7,28 @@
 
 namespace moesaic {
 
+constexpr int kCacheBlock = 64;  // positions of a sequence that lie side by side in the KV cache
+
+// The row of a layer's cache where a position lies, by its sequence's table of blocks.
+inline std::size_t cache_row(const std::int32_t* table, int position) {
+  return std::size_t(table[position / kCacheBlock]) * kCacheBlock + position % kCacheBlock;
+}
+
 // Some positions of one sequence, for query heads that read the same keys and values. Scores are the sum of
 // two products: latent attention keeps a key in two parts. All strides are in values.
 struct AttentionCall {
   struct Part {
     const float* queries = nullptr;  // [heads, width]
-    const std::uint16_t* keys = nullptr;
-    std::size_t stride = 0;  // from position to position
+    const std::uint16_t* keys = nullptr;  // of the cache's row 0, as are the values
+    std::size_t stride = 0;  // from row to row
     int width = 0;           // 0: there is no such part
   };
   Part parts[2];
   const std::uint16_t* values = nullptr;
   std::size_t value_stride = 0;
   int value_width = 0;
-  int heads = 0, positions = 0;
+  const std::int32_t* table = nullptr;  // the sequence's blocks
+  int heads = 0, first = 0, positions = 0;  // `first` is a multiple of 16
   float scale = 1;
   float* scores = nullptr;  // scratch: [heads, positions rounded up to 16]
   // Results: of every head the largest score, the sum of exp(score - largest), and the values weighted so.

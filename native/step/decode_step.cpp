@@ -137,7 +137,7 @@ StepContext checked_context(Isa isa, StepNetwork network) {
 void check_call(const StepNetwork& network, const StepCache& cache, const StepCall& call) {
   require(call.tokens >= 1 && call.tokens <= kMaxStepTokens,
           "a step has 1 to " + std::to_string(kMaxStepTokens) + " tokens");
-  require(cache.slots >= 1 && cache.length >= 1, "there is no KV cache");
+  require(cache.slots >= 1 && cache.length >= 1 && cache.table, "there is no KV cache");
   require(cache.layers.size() == network.layers.size(), "every layer has its part of the KV cache");
   for (const StepLayerCache& layer : cache.layers)
     require(layer.first && layer.second, "a layer's part of the KV cache is missing");
@@ -150,6 +150,9 @@ void check_call(const StepNetwork& network, const StepCache& cache, const StepCa
     require(call.numbers[t] >= 0 && call.numbers[t] < network.sizes.vocabulary, "no such token");
     require(call.slots[t] >= 0 && call.slots[t] < cache.slots, "no such slot of the KV cache");
     require(call.positions[t] >= 0 && call.positions[t] < cache.length, "the KV cache is full");
+    const std::int32_t* table = cache.blocks_of(call.slots[t]);
+    for (int block = 0; block <= call.positions[t] / kCacheBlock; ++block)
+      require(table[block] >= 0 && table[block] < cache.blocks, "a sequence has no such block of the KV cache");
     for (int other = 0; other < t; ++other)
       require(call.slots[other] != call.slots[t], "a sequence has one new token in a step");
     require(!call.counts || (call.counts[t] >= 1 && call.counts[t] <= network.router.top_k),

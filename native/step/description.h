@@ -7,6 +7,7 @@
 
 #include "layer/layer.h"
 #include "linear/packed_matrix.h"
+#include "products/step_kernels.h"
 #include "router/router.h"
 
 namespace moesaic {
@@ -93,13 +94,18 @@ struct StepNetwork {
 
 // What a layer keeps: of every slot and position two vectors (keys and values, or latents and rotary keys).
 struct StepLayerCache {
-  std::uint16_t *first = nullptr, *second = nullptr;  // [slots, length, width]
+  std::uint16_t *first = nullptr, *second = nullptr;  // [blocks, kCacheBlock, width]
 };
 
-// The KV cache.
+// The KV cache: blocks, and a table of those that every slot has.
 struct StepCache {
   std::vector<StepLayerCache> layers;
-  int slots = 0, length = 0;
+  const std::int32_t* table = nullptr;  // [slots, blocks of a sequence of `length`]
+  int slots = 0, length = 0, blocks = 0;
+
+  const std::int32_t* blocks_of(std::int64_t slot) const {
+    return table + slot * divide_up(length, kCacheBlock);
+  }
 };
 
 // One step: a new token for each of some sequences. Arrays over routed layers come first of all.

@@ -27,8 +27,7 @@ void StepJob::turn_tokens() {
 
 // In a layer's cache.
 std::uint16_t* StepJob::cached(std::uint16_t* base, int width, int token, int position) const {
-  const std::size_t sequence = std::size_t(call_.slots[token]);
-  return base + (sequence * cache_.length + std::size_t(position)) * width;
+  return base + cache_row(table_of(token), position) * width;
 }
 
 // Norms over whole projections and clipping; what concerns single heads is done with their attention.
@@ -183,28 +182,26 @@ void StepJob::run_attention(int number, int item, int worker) {
   const std::size_t scalar = parts.first_scalar(of) + (std::size_t(group) * parts.count + part) * heads;
   AttentionCall call;
   call.heads = std::min(heads, of.heads - first_head);
-  call.positions = positions;
+  call.table = table_of(token), call.first = first, call.positions = positions;
   call.scale = of.scale;
   call.scores = reinterpret_cast<float*>(memory_of(worker));
   call.largest = buffers_.largest + scalar;
   call.sums = buffers_.sums + scalar;
   const int width = of.keys();
-  const std::uint16_t* keys = cached(kept.first, width, token, first);
   call.value_stride = width;
   if (of.latent()) {
     const int rope = of.rope_key_dim;
     const std::size_t at = std::size_t(token) * of.heads + first_head;
-    call.parts[0] = {buffers_.absorbed + at * width, keys, std::size_t(width), width};
-    call.parts[1] = {buffers_.rope_query + at * rope, cached(kept.second, rope, token, first),
-                     std::size_t(rope), rope};
-    call.values = keys;
+    call.parts[0] = {buffers_.absorbed + at * width, kept.first, std::size_t(width), width};
+    call.parts[1] = {buffers_.rope_query + at * rope, kept.second, std::size_t(rope), rope};
+    call.values = kept.first;
     call.value_width = width;
   } else {
     const int head = of.head_dim;
     if (part + 1 == parts.count) cache_key(layer, number, token, group);
     const float* queries = prepared_queries(number, token, group, worker);
-    call.parts[0] = {queries, keys + group * head, std::size_t(width), head};
-    call.values = cached(kept.second, width, token, first) + group * head;
+    call.parts[0] = {queries, kept.first + group * head, std::size_t(width), head};
+    call.values = kept.second + group * head;
     call.value_width = head;
   }
   call.mixed = buffers_.mixed + scalar * call.value_width;

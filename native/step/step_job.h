@@ -90,11 +90,16 @@ class StepJob : public Job {
   StepProducts query_up(const StepLayer& layer) const;
   StepProducts output(const StepLayer& layer) const;
   StepProducts head() const;
+  struct ItemPart {  // of attention: some positions of one token's sequence, for one group of heads
+    int token, group, part, first, positions;
+  };
   // step_ahead.cpp
   void read_ahead(int phase, int worker);
   void read_ahead(const StepProducts& products, int worker, ReadAhead& to);
   void read_ahead_of_router(const StepLayer& layer, int worker);
   void read_ahead_of_attention(int number, int worker);
+  void read_ahead_cached(std::uint16_t* base, const ItemPart& at, int width, int column, std::size_t bytes,
+                         int worker);
   // step_experts.cpp
   int begin_router(const StepLayer& layer);
   void run_router(const StepLayer& layer, int worker);
@@ -123,9 +128,6 @@ class StepJob : public Job {
     const int columns = attended_columns(layer.attention);
     return columns == layer.attention.attended() || columns % fill_unit(layer.output.dtype) == 0;
   }
-  struct ItemPart {  // of attention: some positions of one token's sequence, for one group of heads
-    int token, group, part, first, positions;
-  };
   ItemPart part_of(const StepAttention& of, int item) const;
   int attention_items(const StepAttention& of) const {
     return of.groups() * (buffers_.parts.back().before + buffers_.parts.back().count);
@@ -134,6 +136,7 @@ class StepJob : public Job {
   void merge(const StepLayer& layer, int token, int group);
   void turn_tokens();
   Turn turn_of(const StepAttention& of, int token) const;
+  const std::int32_t* table_of(int token) const { return cache_.blocks_of(call_.slots[token]); }
   std::uint16_t* cached(std::uint16_t* base, int width, int token, int position) const;
 
   void run_products(int worker) { products_.run(worker, memory_of(worker), ahead_[worker].last()); }

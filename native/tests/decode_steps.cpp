@@ -1,5 +1,6 @@
 // Decode steps of a small random network: a row's bits depend neither on the number of workers nor on the
-// other rows of its batch, in every precision, also where a step begins while workers still wait in the last.
+// other rows of its batch nor on where its KV cache lies, in every precision, also where a step begins while
+// workers still wait in the last.
 #include <cstring>
 
 #include "checks.h"
@@ -98,10 +99,15 @@ class Network {
   std::vector<std::unique_ptr<GuardedMemory>> memory_;
 };
 
-// Four steps; of all, the logits of every row, then the KV cache.
-std::vector<std::uint16_t> decode(const Network& of, Isa isa, int workers, const std::vector<int>& slots) {
+// Four steps; of all, the logits of every row, then the KV cache. `scattered`: a sequence's blocks lie in no order.
+std::vector<std::uint16_t> decode(const Network& of, Isa isa, int workers, const std::vector<int>& slots,
+                                  bool scattered = false) {
   DecodeStep step(std::make_shared<Pool>(std::vector<int>(workers, -1), 5000), isa, of.network);
-  constexpr std::size_t kValues = std::size_t(kLayers) * kSlots * kLength * 2 * kHeadDim;
+  constexpr int kBlocks = kSlots * divide_up(kLength, kCacheBlock);
+  constexpr std::size_t kBlock = std::size_t(kCacheBlock) * 2 * kHeadDim, kLayer = kBlocks * kBlock;
+  constexpr std::size_t kValues = kLayers * kLayer;
+  std::vector<std::int32_t> table(kBlocks);
+  for (int b = 0; b < kBlocks; ++b) table[b] = scattered ? (b + 1) * 5 % (kBlocks + 1) - 1 : b;
   std::vector<std::uint16_t> first(kValues, 0x3e80), second(kValues, 0x3e00), all;
   const int tokens = int(slots.size());
   std::vector<std::uint16_t> logits(std::size_t(tokens) * kVocabulary);
@@ -118,9 +124,9 @@ std::vector<std::uint16_t> decode(const Network& of, Isa isa, int workers, const
     call.tokens = tokens, call.logits = logits.data(), call.ids = ids.data(), call.times = times.data();
     call.numbers = token_numbers.data(), call.slots = token_slots.data(), call.positions = positions.data();
     call.weights = weights.data(), call.scores = scores.data(), call.selection_scores = selection.data();
-    StepCache cache{{}, kSlots, kLength};
+    StepCache cache{{}, table.data(), kSlots, kLength, kBlocks};
     for (int l = 0; l < kLayers; ++l)
-      cache.layers.push_back({first.data() + l * (kValues / kLayers), second.data() + l * (kValues / kLayers)});
+      cache.layers.push_back({first.data() + l * kLayer, second.data() + l * kLayer});
     step.run(cache, call);
     all.insert(all.end(), logits.begin(), logits.end());
   }
@@ -143,6 +149,9 @@ void test_decode_steps(const std::vector<Isa>& isas, int rounds) {
           check(std::equal(alone.begin() + row * kVocabulary, alone.begin() + (row + 1) * kVocabulary,
                            together.begin() + (3 * row + 1) * kVocabulary),
                 "a row's bits depend on its batch: " + name);
+        const auto scattered = decode(network, isa, 2, {0, 1, 2}, true);
+        check(std::equal(together.begin(), together.begin() + 12 * kVocabulary, scattered.begin()),
+              "a row's bits depend on where its blocks lie: " + name);
         for (int round = 0; round < rounds; ++round)
           for (const int workers : {1, 3, 6}) {
             check(decode(network, isa, workers, {1}) == alone, "one token's bits depend on workers: " + name);

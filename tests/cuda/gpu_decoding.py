@@ -16,7 +16,7 @@ from moesaic.machines.captured.mailbox import Mailbox, MailboxShape
 from moesaic.machines.captured.step_parts import Replayed, StepParts
 from moesaic.machines.real.pinned import Pinned
 from moesaic.model_info.dense_bytes import DensePrecision
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.configs.architecture import Architecture
 from moesaic.models.configs.synthetic_architecture import plain_architecture, synthetic_architecture
 from moesaic.models.experts.expert_service import ResidentExperts, RoutedTokens
@@ -80,7 +80,7 @@ class DecodingScene:
         for expert, slot in zip(experts, self.conductor.place(indices), strict=True):
             self.slab[slot].copy_(self.store.block(*expert))
         on_gpu = placed_decoder(self.decoder, "cuda")
-        cache = ContiguousCache(spec, batch, LENGTH, torch.bfloat16, "cuda")
+        cache = BlockCache(spec, batch, LENGTH, torch.bfloat16, "cuda")
         ranks, layers = self.mailbox.shape.ranks, spec.num_moe_layers
         self.replayed = Replayed.space(layers, batch, ranks, spec.top_k)
         given = None if own_routers else self.replayed
@@ -140,7 +140,7 @@ class Recording:
 def cpu_logits(scene: DecodingScene, tokens: list[int]) -> tuple[torch.Tensor, list[Chosen]]:
     """Of every token of a sequence, by the plain network with the same packed experts; and whom
     its routers chose."""
-    cache = ContiguousCache(scene.architecture.spec, 1, LENGTH, torch.bfloat16)
+    cache = BlockCache(scene.architecture.spec, 1, LENGTH, torch.bfloat16)
     service, rows, choices = Recording(scene), [], []
     for token in tokens:
         service.chosen = []

@@ -24,7 +24,7 @@ from moesaic.kernels.gpu.prompt_attention import most_tiles, tiles_of
 from moesaic.machines.captured.attention_parts import latent_defines
 from moesaic.machines.captured.latent_buffers import LatentBuffers
 from moesaic.machines.captured.prompt_step import LatentPromptStepAttention
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.attentions.latent_attention import LatentAttention
 from moesaic.models.attentions.rope import rotation
 from moesaic.models.configs.architecture import Architecture
@@ -60,7 +60,7 @@ class OneLayer:
         attention = self.decoder.layers[0].attention
         assert isinstance(attention, LatentAttention)
         self.attention, self.x = attention, x
-        self.cache = ContiguousCache(architecture.spec, 4, 96, torch.bfloat16)
+        self.cache = BlockCache(architecture.spec, 4, 96, torch.bfloat16)
         self.layerwise(earlier, EARLIER)
         for slot, tokens in EARLIER:
             self.cache.advance(slot, tokens)

@@ -15,7 +15,7 @@ from moesaic.kernels.reference import ReferenceKernel
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.forward_pass import Piece
 from moesaic.machines.real.routing_adapter import RoutingAdapter
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.decoder import Decoder
 from moesaic.models.experts.expert_service import ResidentExperts, RoutedTokens
 from moesaic.models.token_batch import Segment
@@ -45,7 +45,7 @@ class TrueNetwork:
         architecture = decoder.architecture
         self._decoder = Decoder(architecture, *(in_fp32(part) for part in parts))
         self._store, self._experts = store, _unpacked(store)
-        self._cache = ContiguousCache(architecture.spec, slots, length, torch.float32)
+        self._cache = BlockCache(architecture.spec, slots, length, torch.float32)
         self._adapter = RoutingAdapter(architecture.spec.num_experts)
         self.routings: list[LayerRouting] = []
 

@@ -25,7 +25,7 @@ from moesaic.model_info.expert_block import STRIPS
 from moesaic.model_info.expert_shape import ExpertShape
 from moesaic.model_info.expert_workspace import Heads, attention_workspace, native_workspace
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.attentions.sequence_attention import attend_sequences
 from moesaic.models.configs.moe_names import plain_names
 from moesaic.models.decoder_builder import DecoderBuilder
@@ -63,7 +63,7 @@ def test_the_store_takes_what_was_planned(dtype: str, width: int, bias: bool) ->
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 def test_the_kv_cache_takes_what_was_planned(spec: ModelSpec, dtype: str) -> None:
     planned = sizes(spec, dtype=dtype, max_sequences=3, max_step_tokens=5)
-    cache = ContiguousCache(spec, 3, 50, torch_dtype(dtype), step_tokens=5)
+    cache = BlockCache(spec, 3, 50, torch_dtype(dtype), step_tokens=5)
     assert planned.kv_cache(50) + planned.states == cache.nbytes
 
 
@@ -200,7 +200,7 @@ def step_peaks(
     for number in range(spec.num_expert_blocks):
         which = ExpertId(*divmod(number, spec.num_experts))
         experts.put(which, random_expert(network.expert_shape))
-    cache, tokens = ContiguousCache(spec, 1, 1024, decoder.dtype), torch.arange(256)
+    cache, tokens = BlockCache(spec, 1, 1024, decoder.dtype), torch.arange(256)
 
     def step() -> None:
         hidden = decoder.forward(tokens, [Segment(0, 256)], cache, experts)

@@ -16,7 +16,7 @@ from moesaic.core.confidence import Confidence
 from moesaic.engine.sampling.sampled import Sampled
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_state import SamplingState
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.decoder import Decoder
 from moesaic.models.experts.expert_service import ExpertService, ResidentExperts, RoutedTokens
 from moesaic.models.experts.router import Choice
@@ -112,7 +112,7 @@ class TwoModels:
     def write(
         self, prompt: list[int], params: SamplingParams, sure_above: float, reuse: str = "none"
     ) -> ByHand:
-        memory = ContiguousCache(self.whole.architecture.spec, 1, 128, torch.float32)
+        memory = BlockCache(self.whole.architecture.spec, 1, 128, torch.float32)
         sampler, row = Sampler(), SamplingState.start(params, prompt)
         made = ByHand(sure_above)
         logits = self._feed(self.whole, prompt, memory)
@@ -142,7 +142,7 @@ class TwoModels:
         self,
         model: Decoder,
         tokens: list[int],
-        memory: ContiguousCache,
+        memory: BlockCache,
         experts: ExpertService | None = None,
     ) -> torch.Tensor:
         """Logits after the last one, [1, vocabulary]."""

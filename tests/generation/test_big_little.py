@@ -23,7 +23,7 @@ from moesaic.engine.gate_stats import GateCounter, predicted_speedup
 from moesaic.engine.gating import confidence_of, rejected
 from moesaic.engine.runner import Runner
 from moesaic.machines.real.forward_pass import ForwardPass
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.policies.cache import caches
 from moesaic.policies.gate.base import Full, GateStep
 from moesaic.policies.gate.big_little import BigLittle
@@ -101,7 +101,7 @@ def test_algorithm_1_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
 def by_hand(prompt: list[int], big: Sequence[bool]) -> list[int]:
     """Greedy text of two plain models on one KV cache, where it is known which one speaks."""
     models = two_models(NAME)
-    memory = ContiguousCache(models.whole.architecture.spec, 1, 128, torch.float32)
+    memory = BlockCache(models.whole.architecture.spec, 1, 128, torch.float32)
     logits = models._feed(models.whole, prompt, memory)
     written = [int(logits.argmax())]
     for whole in big:
@@ -160,7 +160,7 @@ def test_little_is_the_model_with_k_experts_after_a_whole_prompt(k: int) -> None
     assert stats.gate.fallback_ratio == 0.0
 
 
-def kv_of(cache: ContiguousCache, slot: int) -> torch.Tensor:
+def kv_of(cache: BlockCache, slot: int) -> torch.Tensor:
     """[layers, tokens, numbers]: everything that the cache holds of a sequence."""
     both = (cache.first, cache.second)
     return torch.cat([each[:, slot, : cache.length(slot)] for each in both], dim=-1).clone()

@@ -30,7 +30,7 @@ from moesaic.lab.bench.replayed_routing import BenchRouting, choose_routing
 from moesaic.lab.fallback_script import script
 from moesaic.lab.quality.expert_quality import text_logits
 from moesaic.machines.real.forward_pass import GREEDY, ForwardPass, Piece, Replay
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.policies.policy_set import with_options
 
 EMULATED: dict[str, Any] = {"accelerator": "emulated", "cache_ratio": 0.25}
@@ -238,7 +238,7 @@ GAMMA = 0.1
 def expected_logits(tokens: list[int]) -> tuple[torch.Tensor, int]:
     """Two plain models that take turns at a given text; how often the whole one had to."""
     models = two_models("olmoe")
-    memory = ContiguousCache(models.whole.architecture.spec, 1, 128, torch.float32)
+    memory = BlockCache(models.whole.architecture.spec, 1, 128, torch.float32)
     rows, fallbacks = [], 0
     for token in tokens:
         logits = models._feed(models.half, [token], memory)

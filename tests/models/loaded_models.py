@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.decoder import Decoder
 from moesaic.models.experts.expert_service import ExpertService, RoutedTokens
 from moesaic.models.open_model import (
@@ -24,11 +24,11 @@ class Ours:
     decoder: Decoder
     experts: ExpertService
     slots: int = 1
-    cache: ContiguousCache = field(init=False)
+    cache: BlockCache = field(init=False)
 
     def __post_init__(self) -> None:
         spec = self.decoder.architecture.spec
-        self.cache = ContiguousCache(spec, self.slots, 128, self.decoder.dtype)
+        self.cache = BlockCache(spec, self.slots, 128, self.decoder.dtype)
 
     def logits(
         self,

@@ -22,7 +22,7 @@ from made_up import small_model
 from moesaic.core.errors import BadConfig
 from moesaic.model_info.network import LatentAttentionSpec, Rope
 from moesaic.models.attentions.attention import attend, attend_shared
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.attentions.latent_attention import LatentAttention
 from moesaic.models.attentions.rope import Rotation, frequencies, rotate, rotation
 from moesaic.models.configs.network_reader import read_architecture
@@ -69,7 +69,7 @@ def test_bf16_is_turned_in_its_own_dtype_or_neighbours_in_fp32() -> None:
 def test_positions_follow_what_is_cached() -> None:
     """Two sequences: one goes on at position 4, one begins."""
     rope = Rope("default", 50.0, 4)
-    cache = ContiguousCache(small_model(), 2, 16, torch.float32)
+    cache = BlockCache(small_model(), 2, 16, torch.float32)
     cache.advance(1, 4)
     batch = make_batch(
         {rope: frequencies(rope)}, [Segment(1, 2), Segment(0, 3)], cache, torch.device("cpu")

@@ -15,7 +15,7 @@ import stock
 from moesaic.core.errors import BadCheckpoint, BadConfig, ImpossibleSetting, UnknownName
 from moesaic.model_info.model_families import FAMILIES
 from moesaic.model_info.model_zoo import load_model
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.configs.families import NOT_IMPLEMENTED, RUNNABLE
 from moesaic.models.open_model import load_decoder, open_model
 
@@ -226,7 +226,7 @@ def test_a_dtype_nothing_is_computed_in() -> None:
 
 def test_a_sequence_longer_than_the_cache() -> None:
     model = open_model(stock.saved("mixtral").folder)
-    cache = ContiguousCache(model.architecture.spec, 1, 4, torch.float32)
+    cache = BlockCache(model.architecture.spec, 1, 4, torch.float32)
     keys = torch.zeros(5, 16)
     with pytest.raises(ImpossibleSetting, match=r"5 tokens was asked for.* holds 4"):
         cache.extend(0, 0, keys, keys)

@@ -12,7 +12,7 @@ import stock
 from made_up import small_model
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.model_info.sliding_window import REWIND
-from moesaic.models.attentions.kv_cache import ContiguousCache, cache_widths
+from moesaic.models.attentions.kv_cache import BlockCache, cache_widths
 from stock_text import prompt, stock_logits
 
 SPEC = small_model(layers=2)
@@ -29,7 +29,7 @@ def test_widths_are_those_of_all_heads_of_keys_and_values() -> None:
 
 
 def test_every_layer_of_a_step_writes_at_the_same_place() -> None:
-    cache = ContiguousCache(SPEC, slots=2, max_length=5, dtype=torch.float32)
+    cache = BlockCache(SPEC, slots=2, max_length=5, dtype=torch.float32)
     for layer in range(2):
         first, second = cache.extend(layer, 1, *vectors(2, 1.0 + layer))
         assert first[:, 0].tolist() == [1.0 + layer] * 2
@@ -44,7 +44,7 @@ def test_every_layer_of_a_step_writes_at_the_same_place() -> None:
 
 
 def test_slots_do_not_share() -> None:
-    cache = ContiguousCache(SPEC, slots=2, max_length=5, dtype=torch.float32)
+    cache = BlockCache(SPEC, slots=2, max_length=5, dtype=torch.float32)
     cache.extend(0, 0, *vectors(3, 1.0))
     cache.advance(0, 3)
     first, _ = cache.extend(0, 1, *vectors(1, 9.0))
@@ -54,7 +54,7 @@ def test_slots_do_not_share() -> None:
 
 
 def test_the_last_place_can_be_used_and_no_further_one() -> None:
-    cache = ContiguousCache(SPEC, slots=1, max_length=5, dtype=torch.float32)
+    cache = BlockCache(SPEC, slots=1, max_length=5, dtype=torch.float32)
     cache.extend(0, 0, *vectors(3, 1.0))
     cache.advance(0, 3)
     cache.extend(0, 0, *vectors(2, 1.0))
@@ -63,7 +63,7 @@ def test_the_last_place_can_be_used_and_no_further_one() -> None:
 
 
 def test_what_lies_beyond_is_forgotten() -> None:
-    cache = ContiguousCache(SPEC, slots=1, max_length=5, dtype=torch.float32)
+    cache = BlockCache(SPEC, slots=1, max_length=5, dtype=torch.float32)
     cache.extend(0, 0, *vectors(4, 1.0))
     cache.advance(0, 4)
     cache.truncate(0, 1)
@@ -81,11 +81,11 @@ WINDOWED = replace(small_model(layers=2), sliding_window=WINDOW, window_layers=(
 KV_WIDTH = WINDOWED.num_kv_heads * WINDOWED.head_dim
 
 
-def cache(length: int = 500) -> ContiguousCache:
-    return ContiguousCache(WINDOWED, 2, length, torch.float32, step_tokens=STEP)
+def cache(length: int = 500) -> BlockCache:
+    return BlockCache(WINDOWED, 2, length, torch.float32, step_tokens=STEP)
 
 
-def feed(memory: ContiguousCache, tokens: int, slot: int = 0) -> tuple[list[float], list[float]]:
+def feed(memory: BlockCache, tokens: int, slot: int = 0) -> tuple[list[float], list[float]]:
     """Tokens that are their positions; returns those that each of the two layers reads."""
     start = memory.length(slot)
     new = torch.arange(start, start + tokens, dtype=torch.float32)[:, None].expand(-1, KV_WIDTH)
@@ -108,8 +108,8 @@ def test_each_step_reads_what_its_first_token_sees() -> None:
 
 def test_it_does_not_grow_with_the_sequence() -> None:
     full = 2 * 2 * KV_WIDTH * 4  # bytes of a token: keys and values of two slots
-    assert cache(2000).nbytes - cache(1000).nbytes == 1000 * full
-    assert cache(1000).nbytes == (1000 + WINDOW - 1 + REWIND + STEP) * full
+    assert cache(2048).nbytes - cache(1024).nbytes == 1024 * full
+    assert cache(1024).nbytes == (1024 + WINDOW - 1 + REWIND + STEP) * full
 
 
 def test_a_sequence_can_be_shortened_by_what_is_kept_for_it() -> None:
@@ -184,7 +184,7 @@ def test_logits_are_the_stock_models_when_the_buffer_is_full(name: str) -> None:
     theirs, _ = stock_logits(model, tokens)
     mine = loaded_models.load(folder)
     spec = mine.decoder.architecture.spec
-    mine.cache = ContiguousCache(spec, 1, 128, mine.decoder.dtype, step_tokens=7)
+    mine.cache = BlockCache(spec, 1, 128, mine.decoder.dtype, step_tokens=7)
     ends = [*range(7, 113, 7), *range(113, 129)]
     seen = [mine.logits([tokens[a:b]])[0] for a, b in zip([0, *ends], ends, strict=False)]
     assert (theirs - torch.cat(seen)).abs().max() < 1e-4

@@ -11,7 +11,7 @@ from reference_experts import reference_experts
 import stock
 from moesaic.kernels.attended import Attended, Scores
 from moesaic.kernels.instruction_sets import REFERENCE, available, choose
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.attentions.sequence_attention import attend_sequences
 from moesaic.models.open_model import load_decoder, open_model
 from moesaic.models.token_batch import Segment
@@ -141,7 +141,7 @@ def test_networks_use_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(NativeAttention, "takes", asked)
 
     def hidden() -> torch.Tensor:
-        cache = ContiguousCache(decoder.architecture.spec, 2, 160, decoder.dtype)
+        cache = BlockCache(decoder.architecture.spec, 2, 160, decoder.dtype)
         first = decoder.forward(torch.tensor(prompt(40, seed=1)), [Segment(0, 40)], cache, experts)
         tokens = torch.tensor(prompt(120, seed=2) + prompt(64, seed=3))
         segments = [Segment(0, 120), Segment(1, 64)]

@@ -11,7 +11,7 @@ from moesaic.kernels.instruction_sets import REFERENCE, available, choose
 from moesaic.kernels.native_linear import Angles, HeadNorms
 from moesaic.model_info.network import GroupedAttentionSpec, Rope
 from moesaic.models.attentions import grouped_attention
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.attentions.rope import Rotation, rotate
 from moesaic.models.decoder import Decoder
 from moesaic.models.experts.expert_service import ResidentExperts, RoutedTokens
@@ -51,7 +51,7 @@ def read(
 ) -> tuple[torch.Tensor, list[Choice]]:
     """Hidden states of two prompts, and every layer's routing."""
     tokens = torch.tensor(prompt(40, seed=1) + prompt(24, seed=2))
-    cache = ContiguousCache(decoder.architecture.spec, 2, 64, decoder.dtype)
+    cache = BlockCache(decoder.architecture.spec, 2, 64, decoder.dtype)
     listening = Listening(experts)
     return decoder.forward(tokens, SEGMENTS, cache, listening, counts), listening.choices
 

@@ -38,7 +38,7 @@ from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.machine import SIMULATED
 from moesaic.machines.sim.physics import Physics
 from moesaic.machines.sim.planning_cost import PlanningCost
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.bundled_model import default_model
 from moesaic.models.decoder import Decoder
 from moesaic.models.experts.expert_service import RoutedTokens
@@ -169,7 +169,7 @@ def virtual_runner(
         sim.memory.place([expert], sim.topology.placement(placement))
     sim.fill_main_memory()
     belief = warm_up(sim, MAX_STEP_TOKENS, sim.topology)
-    cache = ContiguousCache(spec, capacity.sequences, capacity.length, decoder.dtype)
+    cache = BlockCache(spec, capacity.sequences, capacity.length, decoder.dtype)
     network = Network(decoder, cache, store, RoutingAdapter(composition.ranks))
     return Runner(
         decoder,

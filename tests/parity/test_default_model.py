@@ -12,7 +12,7 @@ from training.problems import generate
 
 import stock
 from moesaic import LLM, SamplingParams
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.bundled_model import default_model
 from moesaic.models.open_model import load_decoder, load_resident_experts, open_model
 from moesaic.models.text.tokenizer import Tokenizer
@@ -90,7 +90,7 @@ def ours() -> tuple[Any, Any]:
 
 def logits(tokens: list[int]) -> torch.Tensor:
     decoder, experts = ours()
-    memory = ContiguousCache(decoder.architecture.spec, 1, len(tokens), decoder.dtype)
+    memory = BlockCache(decoder.architecture.spec, 1, len(tokens), decoder.dtype)
     with torch.inference_mode():
         segments = [Segment(0, len(tokens))]
         hidden = decoder.forward(torch.tensor(tokens), segments, memory, experts)

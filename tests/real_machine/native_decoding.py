@@ -18,7 +18,7 @@ from moesaic.machines.cpu_step.step_result import StepResult
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from moesaic.model_info.dense_bytes import DensePrecision
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.experts.expert_service import ResidentExperts, RoutedTokens
 from moesaic.models.experts.router import Choice
 from moesaic.models.open_model import (
@@ -40,7 +40,7 @@ class Layerwise:
         self.decoder = load_decoder(model, "bf16", kernel="reference")
         self.experts: ResidentExperts = load_resident_experts(model, "bf16")
         spec = model.architecture.spec
-        self.cache = ContiguousCache(spec, slots, LENGTH, torch.bfloat16)
+        self.cache = BlockCache(spec, slots, LENGTH, torch.bfloat16)
         self.choices: list[Choice] = []
 
     def step(
@@ -83,7 +83,7 @@ class Native:
         self.store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts, usable_nodes())
         for which, weights in readable_experts(model):
             self.store.put(ExpertId(*which), weights)
-        self.cache = ContiguousCache(spec, slots, LENGTH, torch.bfloat16)
+        self.cache = BlockCache(spec, slots, LENGTH, torch.bfloat16)
         self.native = NativeStep(
             self.decoder, self.store, self.cache, _native.Pool([-1] * (threads - 1), 50.0)
         )

@@ -10,6 +10,7 @@ import torch
 
 import stock
 from moesaic.kernels.instruction_sets import REFERENCE, available
+from scattered_blocks import scatter
 
 native = pytest.mark.skipif(available() == (REFERENCE,), reason="no native kernels here")
 pytestmark = native
@@ -61,6 +62,19 @@ def test_every_family_as_layer_by_layer(family: str, isa: str) -> None:
     for part in ("first", "second"):
         there, wanted = getattr(ours.cache, part).float(), getattr(expected.cache, part).float()
         assert float((there - wanted).norm() / wanted.norm()) < LARGEST
+
+
+@pytest.mark.parametrize("family", ["qwen3-moe", "deepseek-v2"])
+def test_bits_do_not_depend_on_where_blocks_lie(family: str) -> None:
+    model = open_model(stock.saved(family).folder)
+    results = list[torch.Tensor]()
+    for scattered in (False, True):
+        ours = Native(model, slots=2)
+        if scattered:
+            scatter(ours.cache)
+        steps = [ours.step([number % 97, 5], [0, 1]).logits for number in range(150)]
+        results.append(torch.cat(steps))
+    assert torch.equal(*results)
 
 
 def test_layers_whose_attention_and_rotation_differ() -> None:

@@ -10,7 +10,7 @@ import torch
 
 import stock
 from moesaic.machines.real.routing_adapter import RoutingAdapter
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.experts.expert_service import RoutedTokens
 from moesaic.models.experts.gate_bank import GateBank
 from moesaic.models.experts.router import Choice
@@ -22,7 +22,7 @@ ROUNDING = 1e-5  # the bank multiplies gates and norms beforehand: fp32 rounds d
 
 def first_routed(model: Loaded) -> RoutedTokens:
     """The prompt at the first router."""
-    cache = ContiguousCache(model.spec, 1, 64, torch.float32)
+    cache = BlockCache(model.spec, 1, 64, torch.float32)
     seen: list[RoutedTokens] = []
 
     class Noting:

@@ -17,7 +17,7 @@ from training.network import Network
 
 from moesaic import LLM, SamplingParams
 from moesaic.core.errors import BadCheckpoint, BadConfig, ImpossibleSetting
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.open_model import load_decoder, load_resident_experts, open_model
 from moesaic.models.text.tokenizer import Tokenizer
 from moesaic.models.token_batch import Segment
@@ -57,7 +57,7 @@ def test_logits_are_those_of_stock_transformers(folder: Path) -> None:
 def test_logits_are_those_of_moesaic(folder: Path) -> None:
     model = open_model(folder)
     decoder, experts = load_decoder(model, "fp32"), load_resident_experts(model, "fp32")
-    cache = ContiguousCache(decoder.architecture.spec, 2, SHAPE.context, decoder.dtype)
+    cache = BlockCache(decoder.architecture.spec, 2, SHAPE.context, decoder.dtype)
     segments = [Segment(slot, TOKENS.shape[1]) for slot in range(2)]
     hidden = decoder.forward(TOKENS.flatten(), segments, cache, experts)
     found = decoder.logits(hidden).view(*TOKENS.shape, -1)

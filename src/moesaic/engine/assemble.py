@@ -33,7 +33,7 @@ from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.gpu_faults import loading_explained
 from moesaic.machines.real.machine import Machine
 from moesaic.machines.real.pinned import pinned
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.checkpoints.packed_experts import PackedExperts
 from moesaic.models.decoder import Decoder
 from moesaic.models.placed import placed_decoder
@@ -171,7 +171,7 @@ def _on_store(
 def _on_machine(
     machine: Machine,
     decoder: Decoder,
-    cache: ContiguousCache,
+    cache: BlockCache,
     settings: EngineSettings,
     capacity: Capacity,
     composition: Composition,
@@ -196,13 +196,13 @@ def _on_machine(
     )
 
 
-def _cache(decoder: Decoder, settings: EngineSettings, capacity: Capacity) -> ContiguousCache:
+def _cache(decoder: Decoder, settings: EngineSettings, capacity: Capacity) -> BlockCache:
     length = capacity.length
     if settings.batch_invariant:  # every slot begins at the same place of a cache line
         length = -(-length // CACHE_LINE) * CACHE_LINE
     tokens = max(settings.step_tokens, settings.max_sequences)
     spec, device = decoder.architecture.spec, str(decoder.device)
-    return ContiguousCache(spec, capacity.sequences, length, decoder.dtype, device, tokens)
+    return BlockCache(spec, capacity.sequences, length, decoder.dtype, device, tokens)
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from moesaic.machines.real.executor import Network
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.machine import Machine
 from moesaic.machines.real.routing_adapter import RoutingAdapter
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.decoder import Decoder
 from moesaic.models.experts.gate_bank import GateBank
 
@@ -40,7 +40,7 @@ class Parts:
     """What a machine is built of; `ranks` and `lookahead` are what the policies need."""
 
     decoder: Decoder
-    cache: ContiguousCache
+    cache: BlockCache
     store: ExpertStore
     settings: EngineSettings
     capacity: Capacity

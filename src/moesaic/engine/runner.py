@@ -15,7 +15,7 @@ from moesaic.core.routing import cut
 from moesaic.engine.gating import confidence_of, expert_counts, gate_step, rejected
 from moesaic.machines.real.forward_pass import ForwardPass, Piece, Replay
 from moesaic.machines.real.machine import Machine
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.decoder import Decoder
 from moesaic.models.experts.reused_routing import ReusedRouting
 from moesaic.policies.brain import Brain
@@ -32,7 +32,7 @@ class Runner:
         decoder: Decoder,
         machine: Machine,
         brain: Brain,
-        cache: ContiguousCache,
+        cache: BlockCache,
         schedules: dict[str, Schedule],
         gate: Gate | None = None,
         gate_name: str = FULL,

@@ -305,8 +305,10 @@ class StepLayerCache:
     def __init__(self) -> None: ...
 
 class StepCache:
+    table: int
     slots: int
     length: int
+    blocks: int
 
     def __init__(self) -> None: ...
     def add_layer(self, layer: StepLayerCache) -> None: ...
@@ -334,4 +336,5 @@ class DecodeStep:
     def run(self, cache: StepCache, call: StepCall) -> None: ...
 
 max_step_tokens: int
+cache_block: int
 step_phases: list[str]

@@ -26,6 +26,7 @@ from moesaic.model_info.expert_workspace import (
     linear_workspace,
     native_workspace,
 )
+from moesaic.model_info.kv_blocks import KV_BLOCK, blocks_of
 from moesaic.model_info.model_spec import LatentAttentionSizes, ModelSpec
 from moesaic.model_info.published_dtypes import published_dtypes
 from moesaic.model_info.sliding_window import SCORES, window_rows
@@ -104,10 +105,10 @@ class Sizes:
         return weight_bytes(self.spec.num_moe_layers * self.spec.router_params, self.dtype)
 
     def kv_cache(self, length: int) -> int:
-        """Layers with a sliding window keep as many tokens as they may need."""
+        """In whole blocks; layers with a sliding window keep as many tokens as they may need."""
         spec = self.spec
-        windowed = len(spec.window_layers)
-        rows = (spec.kv_layers - windowed) * length + windowed * self.window_rows(length)
+        windowed, whole = len(spec.window_layers), KV_BLOCK * blocks_of(length)
+        rows = (spec.kv_layers - windowed) * whole + windowed * self.window_rows(length)
         return weight_bytes(self.sequences * rows * spec.kv_values_per_token, self.dtype)
 
     @property

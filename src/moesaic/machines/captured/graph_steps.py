@@ -48,7 +48,7 @@ from moesaic.machines.captured.step_parts import Replayed, StepParts
 from moesaic.machines.captured.step_wants import StepWants
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.forward_pass import ForwardPass, Replay, RowSampling
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.decoder import Decoder
 from moesaic.models.experts.gate_bank import GateBank
 
@@ -95,7 +95,7 @@ class GraphSteps:
     of later layers. One thread uses it."""
 
     def __init__(
-        self, decoder: Decoder, cache: ContiguousCache, memory: GraphMemory, brain: NativeBrain,
+        self, decoder: Decoder, cache: BlockCache, memory: GraphMemory, brain: NativeBrain,
         ranks: int, gates: GateBank | None = None,
     ) -> None:  # fmt: skip
         spec, store = decoder.architecture.spec, memory.store

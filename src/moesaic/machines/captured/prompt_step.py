@@ -73,7 +73,7 @@ class GroupedPromptStepAttention(GroupedStepAttention):
     def _make_kernel(self) -> None:
         heads, kv_heads, width = self._heads
         parts, tokens = self._parts, self._inputs.tokens
-        length, scale = parts.cache.max_length, self._spec.scale
+        length, scale = parts.cache.slot_rows, self._spec.scale
         self._tiled = PromptAttention(tokens, heads, kv_heads, width, length, scale)
         self._queries = torch.zeros(tokens, heads * width, dtype=torch.bfloat16, device="cuda")
 
@@ -86,7 +86,7 @@ class GroupedPromptStepAttention(GroupedStepAttention):
         self._own.kernels["rotate_store"](
             (heads + 2 * kv_heads, inputs.tokens), width, qkv,
             *(0 if norm is None else norm for norm in norms), self._own.turn_pairs,
-            inputs.slots, inputs.positions, active, self._queries, keys, values, cache.max_length,
+            inputs.slots, inputs.positions, active, self._queries, keys, values, cache.slot_rows,
             early=True,
         )  # fmt: skip
         return self._tiled.launch(self._queries, keys, values, self._tiles_of.tiles)

@@ -43,7 +43,7 @@ class GroupedStepAttention:
         eps = 0.0 if spec.qk_norm is None else spec.qk_norm.eps  # read with norms only
         shape = HeadShape(*self._heads, spec.rope.dim, eps, spec.scale)
         self._attention = DecodeAttention(
-            self._inputs.tokens, shape, parts.cache.max_length, self._own.turn_pairs
+            self._inputs.tokens, shape, parts.cache.slot_rows, self._own.turn_pairs
         )
 
     @property
@@ -122,7 +122,7 @@ class LatentStepAttention:
 
     @property
     def _sizes(self) -> tuple[int, int, int, int, float]:
-        spec, length = self._spec, self._parts.cache.max_length
+        spec, length = self._spec, self._parts.cache.slot_rows
         return spec.heads, spec.rank, spec.rope_dim, length, spec.scale
 
     def prepare(self) -> None:
@@ -154,7 +154,7 @@ class LatentStepAttention:
         kernels["absorb_one"](
             (heads * (spec.rank // ABSORBED) + 1,), ONE_TOKENS_THREADS, query, compressed,
             attention.latent_norm.weight, self._own.turn_pairs, slots, positions, inputs.active,
-            attention.expand, self._absorbed, self._turned, latents, keys, cache.max_length,
+            attention.expand, self._absorbed, self._turned, latents, keys, cache.slot_rows,
             early=True,
         )  # fmt: skip
         attend.launch_pieces(self._absorbed, self._turned, latents, keys, slots, positions)
@@ -177,7 +177,7 @@ class LatentStepAttention:
         self._own.kernels["turn_store"](
             (self._heads + 1, inputs.tokens), TURN_THREADS, query, compressed,
             attention.latent_norm.weight, self._own.turn_pairs, inputs.slots, inputs.positions,
-            inputs.active, self._turned, latents, keys, cache.max_length, early=True,
+            inputs.active, self._turned, latents, keys, cache.slot_rows, early=True,
         )  # fmt: skip
         plain = query.unflatten(-1, (self._heads, -1))[..., : self._spec.plain_dim]
         mixed = self._attend(attention, plain, self._turned, latents, keys)

@@ -22,7 +22,7 @@ from moesaic.machines.captured.stamps import Stamps
 from moesaic.machines.captured.step_forecasts import StepForecasts
 from moesaic.machines.captured.step_sampling import StepSampling
 from moesaic.model_info.network import AttentionSpec
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.decoder import Decoder
 from moesaic.models.experts.gate_bank import GateBank
 
@@ -58,7 +58,7 @@ class StepParts:
     With `gates`, steps forecast later layers."""
 
     def __init__(
-        self, decoder: Decoder, cache: ContiguousCache, mailbox: Mailbox, expert_dtype: str,
+        self, decoder: Decoder, cache: BlockCache, mailbox: Mailbox, expert_dtype: str,
         buffers: tuple[torch.Tensor, torch.Tensor] | None = None, stamped: bool = True,
         gates: GateBank | None = None,
     ) -> None:  # fmt: skip
@@ -78,7 +78,7 @@ class StepParts:
         module = load_module("network", defines[kinds[0]])
         self.kernels: dict[str, Function] = {name: module.function(name) for name in _KERNELS}
         self.attentions = {
-            kind: AttentionParts(decoder, kind, macros, shape.tokens, cache.max_length)
+            kind: AttentionParts(decoder, kind, macros, shape.tokens, cache.slot_rows)
             for kind, macros in defines.items()
         }
         # By the values that attention's output projection multiplies.

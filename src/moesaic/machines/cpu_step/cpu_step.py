@@ -23,7 +23,7 @@ from moesaic.machines.cpu_step.step_result import LayerTimes, StepResult
 from moesaic.machines.real.executor import Network, StepTimes
 from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.machines.real.routing_adapter import RoutingAdapter
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.decoder import finite_or_nan
 
 
@@ -47,7 +47,7 @@ class CpuStep:
     bytes_moved = 0
 
     def __init__(
-        self, step: NativeStep, cache: ContiguousCache, adapter: RoutingAdapter, view: View,
+        self, step: NativeStep, cache: BlockCache, adapter: RoutingAdapter, view: View,
         timeline: Timeline,
     ) -> None:  # fmt: skip
         self._step, self._cache, self._adapter = step, cache, adapter

@@ -15,7 +15,8 @@ from moesaic.machines.cpu_step.step_description import describe
 from moesaic.machines.cpu_step.step_result import ResultLayout, StepResult
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.forward_pass import ForwardPass, Replay
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.model_info.kv_blocks import KV_BLOCK
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.decoder import Decoder
 
 MAX_TOKENS = _native.max_step_tokens
@@ -33,7 +34,7 @@ class NativeStep:
     too."""
 
     def __init__(
-        self, decoder: Decoder, store: ExpertStore, cache: ContiguousCache, pool: _native.Pool
+        self, decoder: Decoder, store: ExpertStore, cache: BlockCache, pool: _native.Pool
     ) -> None:
         assert isinstance(store.kernel, NativeKernel), "checked by `why_layerwise`"
         self._kept = (decoder, store, cache)  # the step has their addresses
@@ -43,6 +44,8 @@ class NativeStep:
         )
         self._memory = _native.StepCache()
         self._memory.slots, self._memory.length = cache.slots, cache.max_length
+        assert _native.cache_block == KV_BLOCK, "kernels and cache agree about a block"
+        self._memory.table, self._memory.blocks = cache.table.ctypes.data, cache.first.shape[1]
         for number in range(len(decoder.layers)):
             layer = _native.StepLayerCache()
             layer.first, layer.second = (part.data_ptr() for part in cache.of(number))

@@ -16,7 +16,7 @@ from moesaic.core.routing import ExpertId
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.machines.real.routing_adapter import RoutingAdapter
-from moesaic.models.attentions.kv_cache import ContiguousCache
+from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.decoder import Decoder
 
 
@@ -24,7 +24,7 @@ class Network(NamedTuple):
     """What is computed, with which experts."""
 
     decoder: Decoder
-    cache: ContiguousCache
+    cache: BlockCache
     store: ExpertStore
     adapter: RoutingAdapter
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.model_info.kv_blocks import KV_BLOCK, blocks_of
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.model_info.sliding_window import REWIND, window_rows
 from moesaic.models.attentions.recurrent_buffer import RecurrentBuffer
@@ -23,15 +26,17 @@ class KVCache(Protocol):
     def length(self, slot: int) -> int:
         """Tokens remembered; the next one's position."""
 
-    def reserve(self, layer: int, slot: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def reserve(
+        self, layer: int, slot: int, tokens: int
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """A layer's vectors of all tokens so far, or of those that the new ones see, and then of
         `tokens` new ones, for the caller to write. The length stays, so that every layer of a step
-        writes at the same place."""
+        writes at the same place. None where they do not lie side by side: `extend` copies them."""
 
     def extend(
         self, layer: int, slot: int, first: torch.Tensor, second: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same, with the new tokens' vectors [new tokens, width] written."""
+        """The same, with the new tokens' vectors [new tokens, width] written, wherever they lie."""
 
     def states(self, layer: int) -> RecurrentBuffer:
         """Of a layer with linear attention, which writes them at `length`."""
@@ -51,11 +56,12 @@ def cache_widths(spec: ModelSpec) -> tuple[int, int]:
     return width, width
 
 
-class ContiguousCache:
-    """Every slot holds the longest sequence, allocated at once: `first` and `second` [layers,
-    slots, max length, width] stay where they are, so that captured kernels find them. They are of
-    the layers that see everything; those with a sliding window have a `WindowBuffer` each, those
-    with linear attention a `RecurrentBuffer`."""
+class BlockCache:
+    """`first` and `second` [layers, blocks, KV_BLOCK, width] hold the vectors of every token that a
+    layer without a window has seen; they stay where they are, so that captured kernels find them.
+    Row `slot` of `table` [slots, blocks of the longest sequence] says which blocks a sequence has,
+    in order; at first every slot has its own, side by side. Layers with a sliding window have a
+    `WindowBuffer` each, those with linear attention a `RecurrentBuffer`."""
 
     def __init__(
         self,
@@ -72,7 +78,10 @@ class ContiguousCache:
         others = {*spec.window_layers, *spec.linear_layers}
         full = [n for n in range(spec.num_layers) if n not in others]
         self._rows = {layer: row for row, layer in enumerate(full)}  # of first and second
-        shape = (len(full), slots, max_length)
+        of_slot = blocks_of(max_length)
+        self.table: NDArray[np.int32] = np.arange(slots * of_slot, dtype=np.int32)
+        self.table = self.table.reshape(slots, of_slot)
+        shape = (len(full), slots * of_slot, KV_BLOCK)
         self.first, self.second = (
             torch.zeros((*shape, width), dtype=dtype, device=device) for width in widths
         )
@@ -113,8 +122,13 @@ class ContiguousCache:
         states = all(each.reaches(slot, length) for each in self._states.values())
         return not length or (windows and states)
 
+    @property
+    def slot_rows(self) -> int:
+        """Of a slot, where every slot has its own blocks, side by side."""
+        return KV_BLOCK * blocks_of(self.max_length)
+
     def of(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """All slots of a layer that sees everything: [slots, max length, width] each."""
+        """All blocks of a layer that sees everything: [blocks, KV_BLOCK, width] each."""
         row = self._rows[layer]
         return self.first[row], self.second[row]
 
@@ -124,7 +138,9 @@ class ContiguousCache:
     def _buffers(self) -> list[WindowBuffer | RecurrentBuffer]:
         return [*self._windows.values(), *self._states.values()]
 
-    def reserve(self, layer: int, slot: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def reserve(
+        self, layer: int, slot: int, tokens: int
+    ) -> tuple[torch.Tensor, torch.Tensor] | None:
         start = self._lengths[slot]
         end = start + tokens
         if end > self.max_length:
@@ -134,16 +150,38 @@ class ContiguousCache:
             )
         if layer in self._windows:
             return self._windows[layer].reserve(slot, start, tokens)
-        row = self._rows[layer]
-        return self.first[row, slot, :end], self.second[row, slot, :end]
+        blocks = self.table[slot, : blocks_of(end)]
+        if (blocks[1:] != blocks[:-1] + 1).any():
+            return None
+        at = KV_BLOCK * int(blocks[0])
+        first, second = (part.flatten(0, 1)[at : at + end] for part in self.of(layer))
+        return first, second
 
     def extend(
         self, layer: int, slot: int, first: torch.Tensor, second: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         both = self.reserve(layer, slot, len(first))
+        if both is None:
+            return self._extend_scattered(layer, slot, first, second)
         for kept, new in zip(both, (first, second), strict=True):
             kept[len(kept) - len(new) :] = new
         return both
+
+    def _extend_scattered(
+        self, layer: int, slot: int, first: torch.Tensor, second: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """A copy of what lies in several places."""
+        rows = self.rows_of(slot, self._lengths[slot] + len(first))
+        parts = [part.flatten(0, 1) for part in self.of(layer)]
+        for kept, new in zip(parts, (first, second), strict=True):
+            kept[rows[len(rows) - len(new) :]] = new
+        return parts[0][rows], parts[1][rows]
+
+    def rows_of(self, slot: int, length: int) -> torch.Tensor:
+        """Where a sequence's first `length` tokens lie, among the rows of all blocks."""
+        blocks = torch.from_numpy(self.table[slot, : blocks_of(length)]).long()
+        rows = KV_BLOCK * blocks[:, None] + torch.arange(KV_BLOCK)
+        return rows.flatten()[:length].to(self.first.device)
 
     def advance(self, slot: int, tokens: int) -> None:
         self._lengths[slot] += tokens
@@ -162,8 +200,11 @@ class ContiguousCache:
         length = self._lengths[source] if length is None else length
         assert length <= self._lengths[source], "no more can be copied than is there"
         assert self.reaches(source, length), f"{length} tokens: {_GONE}"
-        for both in (self.first, self.second):
-            both[:, slot, :length] = both[:, source, :length]
+        to, here = self.rows_of(slot, length), self.rows_of(source, length)
+        for part in (self.first, self.second):
+            rows = part.flatten(1, 2)
+            for layer in range(len(rows)):  # one by one: the copy in between stays small
+                rows[layer, to] = rows[layer, here]
         for each in self._buffers():
             each.copy(source, slot)
         self._lengths[slot] = length
