@@ -16,6 +16,7 @@ from triton.runtime.errors import OutOfResources
 from benchmarks.gpu_experts import graph_us
 from moesaic.kernels.gpu.latent_prompt_attention import BLOCKINGS, Blocking, LatentPromptAttention
 from moesaic.kernels.gpu.prompt_attention import tiles_of
+from moesaic.model_info.kv_blocks import KV_BLOCK, blocks_of
 from moesaic.models.attentions.attention import attend
 
 RANK, TURNS, PLAIN, VALUE = 512, 64, 128, 128  # DeepSeek's
@@ -29,7 +30,10 @@ class Piece:
 
         self.heads, self.tokens, self.length = heads, tokens, context + tokens
         self.plain, self.turned = rows(tokens, heads, PLAIN), rows(tokens, heads, TURNS)
-        self.latents, self.keys = rows(1, self.length, RANK), rows(1, self.length, TURNS)
+        blocks = blocks_of(self.length)
+        self.latents = rows(blocks, KV_BLOCK, RANK)
+        self.keys = rows(blocks, KV_BLOCK, TURNS)
+        self.table = torch.arange(blocks, dtype=torch.int32, device="cuda")[None]
         self.expand = rows(heads, PLAIN + VALUE, RANK) * RANK**-0.5
         self.tiles = torch.tensor(tiles_of([(0, context, tokens)]), device="cuda")
         pairs = heads * (tokens * context + tokens * (tokens + 1) // 2)
@@ -40,13 +44,16 @@ class Piece:
         key_part, value_part = self.expand.split((PLAIN, VALUE), dim=1)
         mixed = torch.bmm(self.plain.transpose(0, 1), key_part)
         if kernel is not None:
-            mixed = kernel.launch(mixed, self.turned, self.latents, self.keys, self.tiles)
+            mixed = kernel.launch(
+                mixed, self.turned, self.latents, self.keys, self.table, self.tiles
+            )
         torch.bmm(mixed, value_part.transpose(1, 2)).transpose(0, 1).flatten(1)
 
     def expanded(self) -> None:
-        full = (self.latents[0] @ self.expand.flatten(0, 1).T).unflatten(-1, (self.heads, -1))
+        latents, keys = (each.flatten(0, 1)[: self.length] for each in (self.latents, self.keys))
+        full = (latents @ self.expand.flatten(0, 1).T).unflatten(-1, (self.heads, -1))
         plain, values = full.split((PLAIN, VALUE), dim=-1)
-        key = torch.cat((plain, self.keys[0][:, None].expand(-1, self.heads, -1)), -1)
+        key = torch.cat((plain, keys[:, None].expand(-1, self.heads, -1)), -1)
         attend(torch.cat((self.plain, self.turned), -1), key, values, 0.07)
 
     def measure(self) -> None:
@@ -55,7 +62,7 @@ class Piece:
         row = case | {"products_us": round(around), "expanded_us": self._expanded_us()}
         print(json.dumps(row), flush=True)
         for blocking in (*BLOCKINGS, *OTHERS):
-            kernel = LatentPromptAttention(self.heads, RANK, TURNS, self.length, 0.07)
+            kernel = LatentPromptAttention(self.heads, RANK, TURNS, blocks_of(self.length), 0.07)
             kernel._blockings = [blocking]
             try:
                 taken = graph_us(torch, lambda kernel=kernel: self.absorbed(kernel))

@@ -29,6 +29,7 @@ from moesaic.policies.compose import Composition
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.shape import Shape
 from network_changes import with_attention
+from scattered_blocks import scatter
 
 LENGTH = 300
 
@@ -81,6 +82,7 @@ class DecodingScene:
             self.slab[slot].copy_(self.store.block(*expert))
         on_gpu = placed_decoder(self.decoder, "cuda")
         cache = BlockCache(spec, batch, LENGTH, torch.bfloat16, "cuda")
+        scatter(cache)
         ranks, layers = self.mailbox.shape.ranks, spec.num_moe_layers
         self.replayed = Replayed.space(layers, batch, ranks, spec.top_k)
         given = None if own_routers else self.replayed

@@ -32,6 +32,7 @@ from moesaic.models.linear import Linear
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.models.token_batch import Segment, make_batch
 from network_changes import with_rope
+from scattered_blocks import scatter
 
 EARLIER = (Segment(0, 40), Segment(2, 3))
 PIECES = (Segment(0, 1), Segment(1, 70), Segment(2, 5))  # decoding, a whole prompt, a piece
@@ -61,6 +62,7 @@ class OneLayer:
         assert isinstance(attention, LatentAttention)
         self.attention, self.x = attention, x
         self.cache = BlockCache(architecture.spec, 4, 96, torch.bfloat16)
+        scatter(self.cache)
         self.layerwise(earlier, EARLIER)
         for slot, tokens in EARLIER:
             self.cache.advance(slot, tokens)

@@ -162,8 +162,8 @@ def test_little_is_the_model_with_k_experts_after_a_whole_prompt(k: int) -> None
 
 def kv_of(cache: BlockCache, slot: int) -> torch.Tensor:
     """[layers, tokens, numbers]: everything that the cache holds of a sequence."""
-    both = (cache.first, cache.second)
-    return torch.cat([each[:, slot, : cache.length(slot)] for each in both], dim=-1).clone()
+    both, rows = (cache.first, cache.second), cache.rows_of(slot, cache.length(slot))
+    return torch.cat([each.flatten(1, 2)[:, rows] for each in both], dim=-1)
 
 
 def kv_after(gate: str, prompt: list[int], tokens: int, monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -12,8 +12,11 @@ from torch.nn import functional
 
 pytest.importorskip("triton")
 
+from scattered_cache import Scattered
+
 from moesaic.kernels.gpu.attention import PIECE, CachedTokens, DecodeAttention, HeadShape
 from moesaic.kernels.gpu.prompt_attention import ROWS, PromptAttention, most_tiles, tiles_of
+from moesaic.model_info.kv_blocks import blocks_of
 from moesaic.model_info.network import Rope
 from moesaic.models.attentions.rope import Rotation, frequencies, rotate, rotation
 from moesaic.models.norm import RmsNorm
@@ -65,13 +68,15 @@ class Given(NamedTuple):
     def run(self, active: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """What heads mix, keys and values afterwards."""
         turns = torch.cat(self.turned, dim=1).to(DEVICE)
-        attention = DecodeAttention(3, self.shape, LONGEST, turns, DEVICE)
-        parts = (self.keys, self.values, WHERE, POSITIONS, torch.tensor([active]))
+        attention = DecodeAttention(3, self.shape, blocks_of(LONGEST), turns, DEVICE)
+        keys, values = Scattered.of(self.keys), Scattered.of(self.values)
+        parts = (keys.rows, values.rows, keys.table, WHERE, POSITIONS, torch.tensor([active]))
         cached = CachedTokens(*(part.to(DEVICE, copy=True) for part in parts))
         norms = [None if norm is None else norm.to(DEVICE) for norm in self.norms]
         attention.launch(self.qkv.to(DEVICE), norms, cached)  # again with what this has left
         result = attention.launch(self.qkv.to(DEVICE), norms, cached)
-        return result.cpu(), cached.keys.cpu(), cached.values.cpu()
+        after = (Scattered(part.cpu(), keys.table) for part in (cached.keys, cached.values))
+        return (result.cpu(), *(part.sequences(LONGEST) for part in after))
 
     def expected(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Queries, keys and values of the tokens, as the models have them."""
@@ -144,11 +149,14 @@ def test_tokens_attend_to_what_is_in_front_of_them(heads: int, kv_heads: int) ->
         torch.randn(slots, longest, kv_heads, width).to(torch.bfloat16) for _ in range(2)
     )
     queries = torch.randn(tokens, heads, width).to(torch.bfloat16)
-    attention = PromptAttention(tokens, heads, kv_heads, width, longest, width**-0.5, DEVICE)
+    attention = PromptAttention(
+        tokens, heads, kv_heads, width, blocks_of(longest), width**-0.5, DEVICE
+    )
     tiles = torch.zeros(most_tiles(tokens, slots), 4, dtype=torch.int64)
     found = tiles_of(SEGMENTS)
     tiles[: len(found)] = torch.tensor(found)
-    given = (part.to(DEVICE) for part in (queries, keys, values, tiles))
+    (rows, table), (value_rows, _) = Scattered.of(keys), Scattered.of(values)
+    given = (part.to(DEVICE) for part in (queries, rows, value_rows, table, tiles))
     result = attention.launch(*given).cpu().double().view(tokens, heads, width)
     row = 0
     for slot, position, count in SEGMENTS:

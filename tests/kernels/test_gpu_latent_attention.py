@@ -7,10 +7,13 @@ import torch
 
 pytest.importorskip("triton")
 
+from scattered_cache import Scattered
+
 from moesaic.kernels.gpu.attention import PIECE
 from moesaic.kernels.gpu.latent_attention import LatentDecodeAttention, piece_size
 from moesaic.kernels.gpu.latent_prompt_attention import LatentPromptAttention
 from moesaic.kernels.gpu.prompt_attention import ROWS, most_tiles, tiles_of
+from moesaic.model_info.kv_blocks import blocks_of
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -24,8 +27,10 @@ def test_tokens_attend_to_their_own_sequence(heads: int) -> None:
     queries = torch.randn(3, heads, rank).to(torch.bfloat16)
     turned = torch.randn(3, heads, turns).to(torch.bfloat16)
     where, positions = torch.tensor([2, 0, 3]), torch.tensor([0, PIECE - 1, 2 * PIECE + 17])
-    attention = LatentDecodeAttention(3, heads, rank, turns, longest, scale, DEVICE)
-    given = (p.to(DEVICE) for p in (queries, turned, latents, keys, where, positions))
+    attention = LatentDecodeAttention(3, heads, rank, turns, blocks_of(longest), scale, DEVICE)
+    (rows, table), (key_rows, _) = Scattered.of(latents), Scattered.of(keys)
+    parts = (queries, turned, rows, key_rows, table, where, positions)
+    given = (part.to(DEVICE) for part in parts)
     result = attention.launch(*given).cpu().double()
     for token in range(3):
         slot, length = int(where[token]), int(positions[token]) + 1
@@ -43,8 +48,10 @@ def test_a_score_that_is_no_number_is_seen_in_the_first_token_already() -> None:
     turned[0, 1] = float("inf")
     latents[0, 0], keys[0, 0] = 1.0, -1.0
     where = torch.zeros(1, dtype=torch.int64)
-    attention = LatentDecodeAttention(1, 3, 32, 16, PIECE, 0.2, DEVICE)
-    given = (p.to(DEVICE) for p in (queries, turned, latents, keys, where, where))
+    attention = LatentDecodeAttention(1, 3, 32, 16, blocks_of(PIECE), 0.2, DEVICE)
+    (rows, table), (key_rows, _) = Scattered.of(latents), Scattered.of(keys)
+    parts = (queries, turned, rows, key_rows, table, where, where)
+    given = (part.to(DEVICE) for part in parts)
     result = attention.launch(*given).cpu()[0]
     assert result[1].isnan().all()
     assert torch.equal(result[::2], torch.ones_like(result[::2]))
@@ -80,8 +87,9 @@ def test_tokens_attend_to_what_is_in_front_of_them(heads: int) -> None:
     tiles = torch.zeros(most_tiles(tokens, slots), 4, dtype=torch.int64)
     found = tiles_of(SEGMENTS)
     tiles[: len(found)] = torch.tensor(found)
-    attention = LatentPromptAttention(heads, rank, turns, longest, scale)
-    given = (part.to(DEVICE) for part in (queries, turned, latents, keys, tiles))
+    attention = LatentPromptAttention(heads, rank, turns, blocks_of(longest), scale)
+    (rows_of, table), (key_rows, _) = Scattered.of(latents), Scattered.of(keys)
+    given = (part.to(DEVICE) for part in (queries, turned, rows_of, key_rows, table, tiles))
     result = attention.launch(*given).cpu().double()
     row = 0
     for slot, position, count in SEGMENTS:
@@ -110,10 +118,12 @@ def test_every_blocking_that_fits_says_the_same(number: int) -> None:
     queries = torch.randn(heads, tokens, rank, device="cuda").to(torch.bfloat16)
     turned = torch.randn(tokens, heads, turns, device="cuda").to(torch.bfloat16)
     tiles = torch.tensor(tiles_of([(1, position, tokens)]), device="cuda")
-    attention = LatentPromptAttention(heads, rank, turns, longest, 0.04)
+    attention = LatentPromptAttention(heads, rank, turns, blocks_of(longest), 0.04)
+    (rows, table), (key_rows, _) = Scattered.of(latents.cpu()), Scattered.of(keys.cpu())
+    cache = (rows.to("cuda"), key_rows.to("cuda"), table.to("cuda"))
     attention._blockings = [BLOCKINGS[number]]
     try:
-        result = attention.launch(queries, turned, latents, keys, tiles).float()
+        result = attention.launch(queries, turned, *cache, tiles).float()
     except OutOfResources:
         pytest.skip("more shared memory than this GPU has")
     scores = queries.float() @ latents[1].float().T

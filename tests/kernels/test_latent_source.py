@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from cuda_on_host import COMPILER, compiled, launch
+from moesaic.model_info.kv_blocks import KV_BLOCK
 from moesaic.model_info.network import Rope
 from moesaic.models.attentions.rope import frequencies, rotate, rotation
 from moesaic.models.norm import RmsNorm
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 HEADS, PLAIN, TURNS, RANK, LENGTH, SLOTS, VALUES = 3, 28, 16, 128, 11, 2, 32
 KERNELS = ("turn_store", "absorb_one", "expand_one")
 EPS = 1e-3  # no other constant is like it
+TABLE = torch.tensor([[1], [0]], dtype=torch.int32)  # a sequence has one block
 UNUSED = 7.0
 
 
@@ -47,20 +49,20 @@ def test_queries_and_keys_are_turned_and_latents_normed(made: Made) -> None:
     norm = RmsNorm((1 + 0.2 * torch.randn(RANK)).bfloat16(), EPS)
     slots, positions = torch.tensor([1, 0, 0]), torch.tensor([10, 3, 5])
     turned = torch.full((tokens, HEADS, TURNS), UNUSED).bfloat16()
-    latents = torch.full((SLOTS, LENGTH, RANK), UNUSED).bfloat16()
-    keys = torch.full((SLOTS, LENGTH, TURNS), UNUSED).bfloat16()
+    latents = torch.full((SLOTS, KV_BLOCK, RANK), UNUSED).bfloat16()
+    keys = torch.full((SLOTS, KV_BLOCK, TURNS), UNUSED).bfloat16()
     launch(
         made.library, "turn_store", (HEADS + 1, tokens), 128, query, compressed, norm.weight,
-        made.turns, slots, positions, torch.tensor([active]), turned, latents, keys, LENGTH,
+        made.turns, slots, positions, torch.tensor([active]), turned, latents, keys, TABLE, 1,
     )  # fmt: skip
     turn = rotation(made.rope, frequencies(made.rope), positions)
     wanted = rotate(made.rope, query[..., PLAIN:], turn)
     assert torch.allclose(turned.float(), wanted.float(), rtol=2**-7, atol=1e-6)
     key = rotate(made.rope, compressed[:, None, RANK:], turn)[:, 0]
     latent = norm(compressed[:, :RANK])
-    untouched = torch.ones(SLOTS, LENGTH, dtype=torch.bool)
+    untouched = torch.ones(SLOTS, KV_BLOCK, dtype=torch.bool)
     for row in range(active):
-        at = slots[row], positions[row]
+        at = TABLE[slots[row], 0], positions[row]
         untouched[at] = False
         assert torch.allclose(latents[at].float(), latent[row].float(), rtol=2**-7, atol=1e-6)
         assert torch.allclose(keys[at].float(), key[row].float(), rtol=2**-7, atol=1e-6)
@@ -79,16 +81,16 @@ def test_one_tokens_queries_go_to_the_latents_space(made: Made, active: int) -> 
     queries = torch.full((HEADS, RANK), UNUSED).bfloat16()
     turned, told = (torch.full((HEADS, TURNS), UNUSED).bfloat16() for _ in range(2))
     caches = [
-        [torch.full((SLOTS, LENGTH, width), UNUSED).bfloat16() for width in (RANK, TURNS)]
+        [torch.full((SLOTS, KV_BLOCK, width), UNUSED).bfloat16() for width in (RANK, TURNS)]
         for _ in range(2)
     ]
     before = query, compressed, norm.weight, made.turns, slots, positions, torch.tensor([active])
     launch(
         made.library, "absorb_one", (HEADS * RANK // 64 + 1, 1), 256, *before, expand, queries,
-        turned, *caches[0], LENGTH,
+        turned, *caches[0], TABLE, 1,
     )  # fmt: skip
     launch(
-        made.library, "turn_store", (HEADS + 1, 1), 128, *before, told, *caches[1], LENGTH
+        made.library, "turn_store", (HEADS + 1, 1), 128, *before, told, *caches[1], TABLE, 1
     )  # fmt: skip
     assert torch.equal(turned, told)
     assert all(torch.equal(one, other) for one, other in zip(*caches, strict=True))

@@ -1,5 +1,5 @@
-"""Attention of one new token per sequence over a static KV cache, in Triton: from its projections
-to what its heads have mixed.
+"""Attention of one new token per sequence over a KV cache in blocks, in Triton: from its
+projections to what its heads have mixed.
 
 Queries and the new key are normalised and turned where they are used; the program that has the
 token's own position writes its key and value into the cache. Rounding follows the PyTorch modules
@@ -19,10 +19,12 @@ import torch
 import triton
 import triton.language as tl
 
+from moesaic.kernels.gpu.cached_rows import row_of, rows_from
 from moesaic.kernels.gpu.driver import launches_early
+from moesaic.model_info.kv_blocks import KV_BLOCK
 
 PIECE = 256
-_BLOCK = 64
+_BLOCK = KV_BLOCK
 
 
 @triton.jit
@@ -120,8 +122,8 @@ def _leave(
 
 @triton.jit
 def _attend_piece(
-    qkv, query_norm, key_norm, turns, keys, values, slots, positions, active,
-    mixed, tops, sums, ended, out, max_length, scale, pieces,
+    qkv, query_norm, key_norm, turns, keys, values, table, slots, positions, active,
+    mixed, tops, sums, ended, out, of_slot, scale, pieces,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, WIDTH: tl.constexpr, GROUP: tl.constexpr,
     TURNS: tl.constexpr, EPS: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr,
     DOT: tl.constexpr, EARLY: tl.constexpr,
@@ -129,7 +131,7 @@ def _attend_piece(
     """One token, one KV head, one piece: all its GROUP query heads (padded to 16)."""
     piece, kv_head, token = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     position = tl.load(positions + token)  # as the slot, there before anything of the layer
-    base = tl.load(slots + token) * max_length
+    blocks = table + tl.load(slots + token) * of_slot
     head, one = tl.arange(0, 16), tl.arange(0, 1)
     real, holds = head < GROUP, piece == position // PIECE
     stores = holds & (token < tl.load(active))
@@ -139,7 +141,8 @@ def _attend_piece(
     turn_query = _turn_of(turn, query_norm, columns, partners, TURNS)
     turn_key = _turn_of(turn, key_norm, column, partner, TURNS)
     first = piece * PIECE + tl.arange(0, BLOCK)
-    cached = ((base + first) * KV_HEADS + kv_head)[:, None] * WIDTH + column
+    cached = (rows_from(blocks, piece * PIECE, BLOCK) * KV_HEADS + kv_head)[:, None] * WIDTH
+    cached += column
     first_key = tl.load(keys + cached, mask=(first < position)[:, None], other=0)
     first_value = tl.load(values + cached, mask=(first < position)[:, None], other=0)
     if EARLY:
@@ -156,7 +159,7 @@ def _attend_piece(
     new_value = tl.load(of_key + KV_HEADS * WIDTH + column)
     query = _turned(query, across, *turn_query, query_norm is not None, EPS)
     new_key = _turned(new_key, key_across, *turn_key, key_norm is not None, EPS)
-    own = ((base + position + one) * KV_HEADS + kv_head)[:, None] * WIDTH + column
+    own = ((row_of(blocks, position) + one) * KV_HEADS + kv_head)[:, None] * WIDTH + column
     tl.store(keys + own, new_key, mask=stores)
     tl.store(values + own, new_value, mask=stores)
     # The piece that holds the new token begins with it.
@@ -170,7 +173,8 @@ def _attend_piece(
             row = first + start
             key, value = first_key, first_value
             if start > 0:
-                at = cached + start * KV_HEADS * WIDTH
+                there = rows_from(blocks, piece * PIECE + start, BLOCK)
+                at = (there * KV_HEADS + kv_head)[:, None] * WIDTH + column
                 key = tl.load(keys + at, mask=(row < position)[:, None], other=0)
                 value = tl.load(values + at, mask=(row < position)[:, None], other=0)
             scores = tl.dot(query.to(DOT), tl.trans(key).to(DOT)) * scale
@@ -238,22 +242,24 @@ class HeadShape(NamedTuple):
 
 
 class CachedTokens(NamedTuple):
-    """A layer's keys and values [slots, max length, kv heads, width]; of the new tokens the slots
-    and positions, and how many of them are real: others leave the cache as it is."""
+    """A layer's keys and values [blocks, tokens of a block, kv heads, width] and the blocks that
+    sequences have; of the new tokens the slots and positions, and how many of them are real: others
+    leave the cache as it is."""
 
     keys: torch.Tensor
     values: torch.Tensor
+    table: torch.Tensor  # int32 [slots, blocks of the longest sequence]
     slots: torch.Tensor
     positions: torch.Tensor
     active: torch.Tensor
 
 
 class DecodeAttention:
-    """Grouped-query attention of up to so many tokens; buffers stay where they are. `turns`
-    [positions, 2, turned values / 2]: cosines and sines."""
+    """Grouped-query attention of up to so many tokens; buffers stay where they are. A sequence has
+    up to `of_slot` blocks; `turns` [positions, 2, turned values / 2]: cosines and sines."""
 
     def __init__(
-        self, tokens: int, shape: HeadShape, max_length: int, turns: torch.Tensor,
+        self, tokens: int, shape: HeadShape, of_slot: int, turns: torch.Tensor,
         device: str = "cuda",
     ) -> None:  # fmt: skip
         heads, kv_heads, width = shape[:3]
@@ -261,8 +267,8 @@ class DecodeAttention:
         assert heads // kv_heads <= 16, "at most 16 query heads share a KV head"
         assert width & (width - 1) == 0, "a head's width is a power of two"
         self._shape, self._turns = shape, turns
-        self._max_length, self._tokens = max_length, tokens
-        self._pieces = -(-max_length // PIECE)
+        self._of_slot, self._tokens = of_slot, tokens
+        self._pieces = -(-of_slot * KV_BLOCK // PIECE)
         each = (tokens, heads, self._pieces)
         self._mixed = torch.zeros(*each, width, dtype=torch.float32, device=device)
         self._tops = torch.zeros(each, dtype=torch.float32, device=device)
@@ -279,7 +285,7 @@ class DecodeAttention:
         grid = (self._pieces, shape.kv_heads, self._tokens)
         _attend_piece[grid](
             qkv, *norms, self._turns, *cached, self._mixed, self._tops, self._sums,
-            self._ended, self.out, self._max_length, shape.scale, self._pieces,
+            self._ended, self.out, self._of_slot, shape.scale, self._pieces,
             HEADS=shape.heads, KV_HEADS=shape.kv_heads, WIDTH=shape.width,
             GROUP=shape.heads // shape.kv_heads, TURNS=shape.turns, EPS=shape.norm_eps,
             PIECE=PIECE, BLOCK=_BLOCK, DOT=tl.bfloat16 if qkv.is_cuda else tl.float32,

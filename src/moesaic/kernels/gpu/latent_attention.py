@@ -1,4 +1,4 @@
-"""Latent attention of one new token per sequence over a static cache, in Triton.
+"""Latent attention of one new token per sequence over a cache in blocks, in Triton.
 
 All heads read the same latents: queries stand in the latents' space already, and what is mixed are
 latents. Cut into pieces and joined as in `attention.py`; what was in the cache before is read
@@ -11,6 +11,8 @@ import triton
 import triton.language as tl
 
 from moesaic.kernels.gpu.attention import PIECE, early_launch, join_pieces, with_block
+from moesaic.kernels.gpu.cached_rows import row_of, rows_from
+from moesaic.model_info.kv_blocks import KV_BLOCK
 
 _BLOCK = 32
 _HEADS = 16  # of a program
@@ -27,18 +29,19 @@ def _scores(query, turning, latent, key, scale, DOT: tl.constexpr):
 
 @triton.jit
 def _attend_latents(
-    queries, turned, latents, keys, slots, positions, mixed, tops, sums, max_length, scale, pieces,
+    queries, turned, latents, keys, table, slots, positions, mixed, tops, sums,
+    of_slot, scale, pieces,
     HEADS: tl.constexpr, RANK: tl.constexpr, TURNS: tl.constexpr, GROUP: tl.constexpr,
     PIECE: tl.constexpr, BLOCK: tl.constexpr, DOT: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """One token, GROUP heads, one piece."""
     piece, token = tl.program_id(0), tl.program_id(2)
     position = tl.load(positions + token)  # as the slot, there before anything of the layer
-    base = tl.load(slots + token) * max_length
+    blocks = table + tl.load(slots + token) * of_slot
     column, turn = tl.arange(0, RANK)[None, :], tl.arange(0, TURNS)[None, :]
     first = piece * PIECE + tl.arange(0, BLOCK)
     there = first < position
-    row = (base + first)[:, None]
+    row = rows_from(blocks, piece * PIECE, BLOCK)[:, None]
     latent = tl.load(latents + row * RANK + column, mask=there[:, None], other=0)
     key = tl.load(keys + row * TURNS + turn, mask=there[:, None], other=0)
     if EARLY:
@@ -52,7 +55,7 @@ def _attend_latents(
     query = tl.load(queries + line * RANK + column, mask=real[:, None], other=0)
     turning = tl.load(turned + line * TURNS + turn, mask=real[:, None], other=0)
     # The piece that holds the new token begins with it.
-    holds, own = piece == position // PIECE, base + position
+    holds, own = piece == position // PIECE, row_of(blocks, position)
     new_latent = tl.load(latents + own * RANK + column).to(tl.float32)
     new_key = tl.load(keys + own * TURNS + turn).to(tl.float32)
     score = tl.sum(query.to(tl.float32) * new_latent, axis=1)
@@ -68,8 +71,9 @@ def _attend_latents(
         if piece * PIECE + start < position:
             at = first + start
             before = (at < position)[:, None]
-            others = tl.load(latents + (base + at)[:, None] * RANK + column, mask=before, other=0)
-            their_keys = tl.load(keys + (base + at)[:, None] * TURNS + turn, mask=before, other=0)
+            row = rows_from(blocks, piece * PIECE + start, BLOCK)[:, None]
+            others = tl.load(latents + row * RANK + column, mask=before, other=0)
+            their_keys = tl.load(keys + row * TURNS + turn, mask=before, other=0)
             scores = _scores(query, turning, others, their_keys, scale, DOT)
             top, total, result = with_block(scores, others, at < position, top, total, result, DOT)
     place = (token * HEADS + head).to(tl.int64) * pieces + piece
@@ -95,16 +99,18 @@ def piece_size(max_length: int, tokens: int, heads: int) -> int:
 
 
 class LatentDecodeAttention:
-    """Of up to so many tokens; buffers stay where they are."""
+    """Of up to so many tokens; buffers stay where they are. A sequence has up to `of_slot`
+    blocks."""
 
     def __init__(
-        self, tokens: int, heads: int, rank: int, turns: int, max_length: int, scale: float,
+        self, tokens: int, heads: int, rank: int, turns: int, of_slot: int, scale: float,
         device: str = "cuda",
     ) -> None:  # fmt: skip
         assert rank & (rank - 1) == 0, "a latent's width is a power of two"
         assert turns & (turns - 1) == 0, "a rotary key's width is a power of two"
         self._shape = heads, rank, turns
-        self._max_length, self._scale, self._tokens = max_length, scale, tokens
+        self._of_slot, self._scale, self._tokens = of_slot, scale, tokens
+        max_length = of_slot * KV_BLOCK
         self.piece = piece_size(max_length, tokens, heads)
         self.pieces = -(-max_length // self.piece)
         each = (tokens, heads, self.pieces)
@@ -115,13 +121,14 @@ class LatentDecodeAttention:
 
     def launch(
         self, queries: torch.Tensor, turned: torch.Tensor, latents: torch.Tensor,
-        keys: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor,
+        keys: torch.Tensor, table: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
         """queries [tokens, heads, rank] and their rotary parts [tokens, heads, turns]; latents
-        [slots, max length, rank], rotary keys [slots, max length, turns]; positions of the newest
-        tokens, which are in the cache already. Returns mixed latents [tokens, heads, rank]."""
+        [blocks, tokens of a block, rank], rotary keys likewise; `table` [slots, of_slot] has the
+        blocks of sequences; positions of the newest tokens, which are in the cache already. Returns
+        mixed latents [tokens, heads, rank]."""
         heads, rank, _ = self._shape
-        self.launch_pieces(queries, turned, latents, keys, slots, positions)
+        self.launch_pieces(queries, turned, latents, keys, table, slots, positions)
         join_pieces(
             self.mixed, self.tops, self.sums, positions, self.out.view(self._tokens, -1),
             heads, rank, self.piece,
@@ -130,14 +137,14 @@ class LatentDecodeAttention:
 
     def launch_pieces(
         self, queries: torch.Tensor, turned: torch.Tensor, latents: torch.Tensor,
-        keys: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor,
+        keys: torch.Tensor, table: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor,
     ) -> None:  # fmt: skip
         """The same without joining: `mixed`, `tops` and `sums` of every piece."""
         heads, rank, turns = self._shape
         grid = (self.pieces, -(-heads // _HEADS), self._tokens)
         _attend_latents[grid](
-            queries, turned, latents, keys, slots, positions, self.mixed, self.tops, self.sums,
-            self._max_length, self._scale, self.pieces,
+            queries, turned, latents, keys, table, slots, positions, self.mixed, self.tops,
+            self.sums, self._of_slot, self._scale, self.pieces,
             HEADS=heads, RANK=rank, TURNS=turns, GROUP=_HEADS, PIECE=self.piece, BLOCK=_BLOCK,
             DOT=tl.bfloat16 if queries.is_cuda else tl.float32, num_warps=8,
             **early_launch(queries),

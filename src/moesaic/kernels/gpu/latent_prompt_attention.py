@@ -1,4 +1,4 @@
-"""Latent attention of several new tokens per sequence over a static cache, in Triton.
+"""Latent attention of several new tokens per sequence over a cache in blocks, in Triton.
 
 Tiles as in `prompt_attention.py`. Queries stand in the latents' space (absorbed), so that all heads
 read the same latents: the pairs of a row and a head are one dimension, of which a program takes as
@@ -27,7 +27,9 @@ import triton
 import triton.language as tl
 from triton.runtime.errors import OutOfResources
 
+from moesaic.kernels.gpu.cached_rows import rows_from
 from moesaic.kernels.gpu.prompt_attention import ROWS
+from moesaic.model_info.kv_blocks import KV_BLOCK
 
 
 class Blocking(NamedTuple):
@@ -68,12 +70,12 @@ def _attend_latents(
 
 @triton.jit
 def _attend_pairs(
-    queries, turned, latents, keys, tiles, out, tokens, max_length, scale,
+    queries, turned, latents, keys, table, tiles, out, tokens, of_slot, scale,
     HEADS: tl.constexpr, RANK: tl.constexpr, TURNS: tl.constexpr, PAIRS: tl.constexpr,
     BLOCK: tl.constexpr, DOT: tl.constexpr, LONGEST: tl.constexpr,
 ):  # fmt: skip
     """PAIRS pairs of a tile, whose latents are in the cache already. A prompt's last tiles, which
-    see most, begin first. LONGEST: the cache's length for the interpreter, whose loops need
+    see most, begin first. LONGEST: a sequence's length for the interpreter, whose loops need
     constants; else 0."""
     tile = tl.num_programs(1) - 1 - tl.program_id(1)
     count = tl.load(tiles + 4 * tile + 1)
@@ -81,7 +83,7 @@ def _attend_pairs(
     if start >= count * HEADS:
         return
     first, position = tl.load(tiles + 4 * tile), tl.load(tiles + 4 * tile + 3)
-    base = tl.load(tiles + 4 * tile + 2) * max_length
+    blocks = table + tl.load(tiles + 4 * tile + 2) * of_slot
     pair = start + tl.arange(0, PAIRS)
     row, head = pair // HEADS, pair % HEADS
     real = (row < count)[:, None]
@@ -100,40 +102,41 @@ def _attend_pairs(
                 at = begin + ahead
                 seen = at[None, :] <= (position + row)[:, None]
                 top, total, result = _attend_latents(
-                    query, turning, latents, keys, base + at, at < length, seen, top, total,
-                    result, scale, RANK, TURNS, DOT,
+                    query, turning, latents, keys, rows_from(blocks, begin, BLOCK), at < length,
+                    seen, top, total, result, scale, RANK, TURNS, DOT,
                 )  # fmt: skip
     else:
         for begin in range(0, length, BLOCK):
             at = begin + ahead
             seen = at[None, :] <= (position + row)[:, None]
             top, total, result = _attend_latents(
-                query, turning, latents, keys, base + at, at < length, seen, top, total, result,
-                scale, RANK, TURNS, DOT,
+                query, turning, latents, keys, rows_from(blocks, begin, BLOCK), at < length, seen,
+                top, total, result, scale, RANK, TURNS, DOT,
             )  # fmt: skip
     tl.store(out + place, (result / total[:, None]).to(tl.bfloat16), mask=real)
 
 
 class LatentPromptAttention:
-    """Of any number of tokens."""
+    """Of any number of tokens, of sequences of up to `of_slot` blocks."""
 
-    def __init__(self, heads: int, rank: int, turns: int, max_length: int, scale: float) -> None:
+    def __init__(self, heads: int, rank: int, turns: int, of_slot: int, scale: float) -> None:
         assert rank & (rank - 1) == 0, "a latent's width is a power of two"
         assert turns & (turns - 1) == 0, "a rotary key's width is a power of two"
         self._shape = heads, rank, turns
-        self._max_length, self._scale = max_length, scale
+        self._of_slot, self._scale = of_slot, scale
         self._blockings = list(BLOCKINGS)
 
     def launch(
         self, queries: torch.Tensor, turned: torch.Tensor, latents: torch.Tensor,
-        keys: torch.Tensor, tiles: torch.Tensor, out: torch.Tensor | None = None,
+        keys: torch.Tensor, table: torch.Tensor, tiles: torch.Tensor,
+        out: torch.Tensor | None = None,
     ) -> torch.Tensor:  # fmt: skip
         """queries [heads, tokens, rank] and their rotary parts [tokens, heads, turns]; latents
-        [slots, max length, rank], rotary keys [slots, max length, turns]; tiles [count, 4] int64.
-        Returns mixed latents [heads, tokens, rank], in `out` where it is given; rows without a
-        tile are not written."""
+        [blocks, tokens of a block, rank], rotary keys likewise; table [slots, of_slot] int32; tiles
+        [count, 4] int64. Returns mixed latents [heads, tokens, rank], in `out` where it is given;
+        rows without a tile are not written."""
         out = torch.empty_like(queries) if out is None else out
-        given = (queries, turned, latents, keys, tiles, out)
+        given = (queries, turned, latents, keys, table, tiles, out)
         assert all(part.is_contiguous() for part in given), "as the kernel reads them"
         if not queries.is_cuda:
             self._launch(_INTERPRETED, given)
@@ -150,10 +153,11 @@ class LatentPromptAttention:
 
     def _launch(self, blocking: Blocking, given: tuple[torch.Tensor, ...]) -> None:
         heads, rank, turns = self._shape
-        on_gpu, tokens, tiles = given[0].is_cuda, given[0].shape[1], len(given[4])
+        on_gpu, tokens, tiles = given[0].is_cuda, given[0].shape[1], len(given[5])
         _attend_pairs[(-(-ROWS * heads // blocking.pairs), tiles)](
-            *given, tokens, self._max_length, self._scale,
+            *given, tokens, self._of_slot, self._scale,
             HEADS=heads, RANK=rank, TURNS=turns, PAIRS=blocking.pairs, BLOCK=blocking.positions,
-            DOT=tl.bfloat16 if on_gpu else tl.float32, LONGEST=0 if on_gpu else self._max_length,
+            DOT=tl.bfloat16 if on_gpu else tl.float32,
+            LONGEST=0 if on_gpu else self._of_slot * KV_BLOCK,
             num_warps=blocking.warps, num_stages=blocking.stages,
         )  # fmt: skip

@@ -42,8 +42,8 @@ def _package_folders() -> list[Path]:
 
 
 HEADERS = (  # that sources may include
-    "activation.h", "codes.h", "device.h", "flags.h", "numbers.h", "packed.h", "reads.h",
-    "router.h", "row_reads.h", "scaled_codes.h", "tensor_cores.h",
+    "activation.h", "cached_row.h", "codes.h", "device.h", "flags.h", "numbers.h", "packed.h",
+    "reads.h", "router.h", "row_reads.h", "scaled_codes.h", "tensor_cores.h",
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Attention of several new tokens per sequence over a static KV cache, in Triton.
+"""Attention of several new tokens per sequence over a KV cache in blocks, in Triton.
 
 The new tokens stand one after the other, and every sequence's are cut into tiles of up to ROWS. A
 tile is four numbers: its first row, how many rows it has, the sequence's slot, the position of its
@@ -14,8 +14,11 @@ import torch
 import triton
 import triton.language as tl
 
+from moesaic.kernels.gpu.cached_rows import rows_from
+from moesaic.model_info.kv_blocks import KV_BLOCK
+
 ROWS = 64
-_BLOCK = 64
+_BLOCK = KV_BLOCK
 
 
 class Tile(NamedTuple):
@@ -43,18 +46,18 @@ def _attend_block(
 
 @triton.jit
 def _attend_tile(
-    queries, keys, values, tiles, out, max_length, scale,
+    queries, keys, values, table, tiles, out, of_slot, scale,
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr,
     BLOCK: tl.constexpr, DOT: tl.constexpr, LONGEST: tl.constexpr,
 ):  # fmt: skip
-    """One query head of a tile; its keys and values are in the cache already. LONGEST: the cache's
-    length for the interpreter, whose loops need constants; else 0."""
+    """One query head of a tile; its keys and values are in the cache already. LONGEST: a
+    sequence's length for the interpreter, whose loops need constants; else 0."""
     head, tile = tl.program_id(0), tl.program_id(1)
     count = tl.load(tiles + 4 * tile + 1)
     if count == 0:
         return
     first, position = tl.load(tiles + 4 * tile), tl.load(tiles + 4 * tile + 3)
-    base = tl.load(tiles + 4 * tile + 2) * max_length
+    blocks = table + tl.load(tiles + 4 * tile + 2) * of_slot
     kv_head = head // (HEADS // KV_HEADS)
     row, column, ahead = tl.arange(0, ROWS), tl.arange(0, WIDTH), tl.arange(0, BLOCK)
     real = row < count
@@ -68,7 +71,8 @@ def _attend_tile(
         for start in range(0, LONGEST, BLOCK):
             if start < length:
                 at_key = start + ahead
-                cached = ((base + at_key) * KV_HEADS + kv_head)[:, None] * WIDTH + column[None, :]
+                cached = rows_from(blocks, start, BLOCK) * KV_HEADS + kv_head
+                cached = cached[:, None] * WIDTH + column[None, :]
                 seen = at_key[None, :] <= (position + row)[:, None]
                 top, total, result = _attend_block(
                     query, keys, values, cached, at_key < length, seen, top, total, result, scale,
@@ -77,7 +81,8 @@ def _attend_tile(
     else:
         for start in range(0, length, BLOCK):
             at_key = start + ahead
-            cached = ((base + at_key) * KV_HEADS + kv_head)[:, None] * WIDTH + column[None, :]
+            cached = rows_from(blocks, start, BLOCK) * KV_HEADS + kv_head
+            cached = cached[:, None] * WIDTH + column[None, :]
             seen = at_key[None, :] <= (position + row)[:, None]
             top, total, result = _attend_block(
                 query, keys, values, cached, at_key < length, seen, top, total, result, scale, DOT
@@ -103,28 +108,31 @@ def most_tiles(tokens: int, sequences: int) -> int:
 
 
 class PromptAttention:
-    """Grouped-query attention of up to so many tokens; its buffer stays where it is."""
+    """Grouped-query attention of up to so many tokens, of sequences of up to `of_slot` blocks; its
+    buffer stays where it is."""
 
     def __init__(
-        self, tokens: int, heads: int, kv_heads: int, width: int, max_length: int, scale: float,
+        self, tokens: int, heads: int, kv_heads: int, width: int, of_slot: int, scale: float,
         device: str = "cuda",
     ) -> None:  # fmt: skip
         assert heads % kv_heads == 0, "every KV head serves as many query heads"
         assert width & (width - 1) == 0, "a head's width is a power of two"
         self._shape = heads, kv_heads, width
-        self._max_length, self._scale = max_length, scale
+        self._of_slot, self._scale = of_slot, scale
         self.out = torch.zeros(tokens, heads * width, dtype=torch.bfloat16, device=device)
 
     def launch(
-        self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, tiles: torch.Tensor
-    ) -> torch.Tensor:
-        """queries [tokens, heads, width], keys and values [slots, max length, kv heads, width],
-        tiles [count, 4] int64. Rows without a tile are left as they are."""
+        self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, table: torch.Tensor,
+        tiles: torch.Tensor,
+    ) -> torch.Tensor:  # fmt: skip
+        """queries [tokens, heads, width], keys and values [blocks, tokens of a block, kv heads,
+        width], table [slots, of_slot] int32, tiles [count, 4] int64. Rows without a tile are left
+        as they are."""
         heads, kv_heads, width = self._shape
         _attend_tile[(heads, len(tiles))](
-            queries, keys, values, tiles, self.out, self._max_length, self._scale,
+            queries, keys, values, table, tiles, self.out, self._of_slot, self._scale,
             HEADS=heads, KV_HEADS=kv_heads, WIDTH=width, ROWS=ROWS, BLOCK=_BLOCK,
             DOT=tl.bfloat16 if queries.is_cuda else tl.float32,
-            LONGEST=0 if queries.is_cuda else self._max_length,
+            LONGEST=0 if queries.is_cuda else self._of_slot * KV_BLOCK,
         )  # fmt: skip
         return self.out

@@ -73,8 +73,8 @@ class GroupedPromptStepAttention(GroupedStepAttention):
     def _make_kernel(self) -> None:
         heads, kv_heads, width = self._heads
         parts, tokens = self._parts, self._inputs.tokens
-        length, scale = parts.cache.slot_rows, self._spec.scale
-        self._tiled = PromptAttention(tokens, heads, kv_heads, width, length, scale)
+        of_slot, scale = parts.cache.blocks_of_slot, self._spec.scale
+        self._tiled = PromptAttention(tokens, heads, kv_heads, width, of_slot, scale)
         self._queries = torch.zeros(tokens, heads * width, dtype=torch.bfloat16, device="cuda")
 
     def _attend(
@@ -86,10 +86,12 @@ class GroupedPromptStepAttention(GroupedStepAttention):
         self._own.kernels["rotate_store"](
             (heads + 2 * kv_heads, inputs.tokens), width, qkv,
             *(0 if norm is None else norm for norm in norms), self._own.turn_pairs,
-            inputs.slots, inputs.positions, active, self._queries, keys, values, cache.slot_rows,
-            early=True,
+            inputs.slots, inputs.positions, active, self._queries, keys, values,
+            cache.device_table, cache.blocks_of_slot, early=True,
         )  # fmt: skip
-        return self._tiled.launch(self._queries, keys, values, self._tiles_of.tiles)
+        return self._tiled.launch(
+            self._queries, keys, values, cache.device_table, self._tiles_of.tiles
+        )
 
 
 class LatentPromptStepAttention(LatentStepAttention):
@@ -112,8 +114,10 @@ class LatentPromptStepAttention(LatentStepAttention):
     ) -> torch.Tensor:  # fmt: skip
         key_part, value_part = attention.expansions()
         queries = torch.bmm(plain.transpose(0, 1), key_part, out=self._queries)
-        tiles = self._tiles_of.tiles
-        mixed = self._prompt_attention.launch(queries, turning, latents, keys, tiles, self._mixed)
+        tiles, table = self._tiles_of.tiles, self._parts.cache.device_table
+        mixed = self._prompt_attention.launch(
+            queries, turning, latents, keys, table, tiles, self._mixed
+        )
         return torch.bmm(mixed, value_part.transpose(1, 2)).transpose(0, 1)
 
 

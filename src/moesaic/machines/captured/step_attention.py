@@ -43,7 +43,7 @@ class GroupedStepAttention:
         eps = 0.0 if spec.qk_norm is None else spec.qk_norm.eps  # read with norms only
         shape = HeadShape(*self._heads, spec.rope.dim, eps, spec.scale)
         self._attention = DecodeAttention(
-            self._inputs.tokens, shape, parts.cache.slot_rows, self._own.turn_pairs
+            self._inputs.tokens, shape, parts.cache.blocks_of_slot, self._own.turn_pairs
         )
 
     @property
@@ -68,7 +68,8 @@ class GroupedStepAttention:
         """What the heads of a layer mix; its tokens' keys and values are in the cache then."""
         inputs, cache = self._inputs, self._parts.cache
         keys, values = cache.of(number)
-        cached = CachedTokens(keys, values, inputs.slots, inputs.positions, active)
+        table = cache.device_table
+        cached = CachedTokens(keys, values, table, inputs.slots, inputs.positions, active)
         return self._attention.launch(qkv, norms, cached)
 
     def launch(
@@ -122,8 +123,8 @@ class LatentStepAttention:
 
     @property
     def _sizes(self) -> tuple[int, int, int, int, float]:
-        spec, length = self._spec, self._parts.cache.slot_rows
-        return spec.heads, spec.rank, spec.rope_dim, length, spec.scale
+        spec, of_slot = self._spec, self._parts.cache.blocks_of_slot
+        return spec.heads, spec.rank, spec.rope_dim, of_slot, spec.scale
 
     def prepare(self) -> None:
         """Compile the kernels: over the first positions, to buffers that are written anew."""
@@ -154,10 +155,12 @@ class LatentStepAttention:
         kernels["absorb_one"](
             (heads * (spec.rank // ABSORBED) + 1,), ONE_TOKENS_THREADS, query, compressed,
             attention.latent_norm.weight, self._own.turn_pairs, slots, positions, inputs.active,
-            attention.expand, self._absorbed, self._turned, latents, keys, cache.slot_rows,
-            early=True,
+            attention.expand, self._absorbed, self._turned, latents, keys, cache.device_table,
+            cache.blocks_of_slot, early=True,
         )  # fmt: skip
-        attend.launch_pieces(self._absorbed, self._turned, latents, keys, slots, positions)
+        attend.launch_pieces(
+            self._absorbed, self._turned, latents, keys, cache.device_table, slots, positions
+        )
         kernels["expand_one"](
             (heads * spec.value_dim // EXPANDED,), ONE_TOKENS_THREADS, attend.mixed, attend.tops,
             attend.sums, positions, attend.pieces, attend.piece, attention.expand, self._values,
@@ -177,7 +180,8 @@ class LatentStepAttention:
         self._own.kernels["turn_store"](
             (self._heads + 1, inputs.tokens), TURN_THREADS, query, compressed,
             attention.latent_norm.weight, self._own.turn_pairs, inputs.slots, inputs.positions,
-            inputs.active, self._turned, latents, keys, cache.slot_rows, early=True,
+            inputs.active, self._turned, latents, keys, cache.device_table, cache.blocks_of_slot,
+            early=True,
         )  # fmt: skip
         plain = query.unflatten(-1, (self._heads, -1))[..., : self._spec.plain_dim]
         mixed = self._attend(attention, plain, self._turned, latents, keys)
@@ -205,8 +209,10 @@ class LatentStepAttention:
         """What every head mixes, [tokens, heads, value width]."""
         key_part, value_part = attention.expansions()
         queries = torch.einsum("thd,hdr->thr", plain, key_part).contiguous()
-        slots, positions = self._inputs.slots, self._inputs.positions
-        mixed = self._attention.launch(queries, turning, latents, keys, slots, positions)
+        table, inputs = self._parts.cache.device_table, self._inputs
+        mixed = self._attention.launch(
+            queries, turning, latents, keys, table, inputs.slots, inputs.positions
+        )
         return torch.einsum("thr,hdr->thd", mixed, value_part)
 
 

@@ -78,7 +78,7 @@ class StepParts:
         module = load_module("network", defines[kinds[0]])
         self.kernels: dict[str, Function] = {name: module.function(name) for name in _KERNELS}
         self.attentions = {
-            kind: AttentionParts(decoder, kind, macros, shape.tokens, cache.slot_rows)
+            kind: AttentionParts(decoder, kind, macros, shape.tokens, cache.max_length)
             for kind, macros in defines.items()
         }
         # By the values that attention's output projection multiplies.

@@ -81,6 +81,9 @@ class BlockCache:
         of_slot = blocks_of(max_length)
         self.table: NDArray[np.int32] = np.arange(slots * of_slot, dtype=np.int32)
         self.table = self.table.reshape(slots, of_slot)
+        self.device_table = torch.from_numpy(self.table)  # on the CPU the same memory
+        if device != "cpu":
+            self.device_table = self.device_table.to(device)
         shape = (len(full), slots * of_slot, KV_BLOCK)
         self.first, self.second = (
             torch.zeros((*shape, width), dtype=dtype, device=device) for width in widths
@@ -123,9 +126,13 @@ class BlockCache:
         return not length or (windows and states)
 
     @property
-    def slot_rows(self) -> int:
-        """Of a slot, where every slot has its own blocks, side by side."""
-        return KV_BLOCK * blocks_of(self.max_length)
+    def blocks_of_slot(self) -> int:
+        """Of the longest sequence."""
+        return blocks_of(self.max_length)
+
+    def publish(self) -> None:
+        """The device reads the table as it is now."""
+        self.device_table.copy_(torch.from_numpy(self.table))
 
     def of(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """All blocks of a layer that sees everything: [blocks, KV_BLOCK, width] each."""
@@ -178,10 +185,11 @@ class BlockCache:
         return parts[0][rows], parts[1][rows]
 
     def rows_of(self, slot: int, length: int) -> torch.Tensor:
-        """Where a sequence's first `length` tokens lie, among the rows of all blocks."""
-        blocks = torch.from_numpy(self.table[slot, : blocks_of(length)]).long()
-        rows = KV_BLOCK * blocks[:, None] + torch.arange(KV_BLOCK)
-        return rows.flatten()[:length].to(self.first.device)
+        """Where a sequence's first `length` tokens lie, among the rows of all blocks. Made on the
+        device: a copy from the host would wait for a step that is launched ahead."""
+        blocks = self.device_table[slot, : blocks_of(length)].long()
+        rows = KV_BLOCK * blocks[:, None] + torch.arange(KV_BLOCK, device=blocks.device)
+        return rows.flatten()[:length]
 
     def advance(self, slot: int, tokens: int) -> None:
         self._lengths[slot] += tokens

@@ -3,6 +3,7 @@
 // norm, INTERLEAVED. Kernels of one token also want VALUE_WIDTH of a head. Rounding follows models/attentions/rope.py and
 // models/norm.py.
 
+#include "cached_row.h"
 #include "device.h"
 #include "numbers.h"
 #include "row_reads.h"
@@ -39,12 +40,12 @@ __device__ __forceinline__ void store_latent(const u16* from, const u16* norm, c
 }
 
 // Turns the rotary parts of queries and of the key that all heads share, normalises the latent, and writes latent and
-// key into their caches [slots, max_length, RANK or ROPE_DIM]. A block per token and head, and one more for latent and
+// key into their caches [blocks, KV_BLOCK, RANK or ROPE_DIM]. A block per token and head, and one more for latent and
 // key: grid [HEADS + 1, tokens]. `query` [tokens, HEADS, HEAD_WIDTH]; `compressed` [tokens, RANK + ROPE_DIM]; `turned`
 // [tokens, HEADS, ROPE_DIM]. Tokens beyond `active` leave the caches as they are.
 extern "C" __global__ void turn_store(const u16* query, const u16* compressed, const u16* norm, const float* turns,
                                       const i64* slots, const i64* positions, const i64* active, u16* turned,
-                                      u16* latents, u16* keys, i64 max_length) {
+                                      u16* latents, u16* keys, const int* table, i64 of_slot) {
   const i64 token = blockIdx.y, position = positions[token];
   const int head = blockIdx.x;
   const float* turn = turns + position * ROPE_DIM;
@@ -54,7 +55,7 @@ extern "C" __global__ void turn_store(const u16* query, const u16* compressed, c
     const i64 row = token * HEADS + head;
     turn_query(query + row * HEAD_WIDTH + HEAD_WIDTH - ROPE_DIM, turn, turned + row * ROPE_DIM);
   } else if (token < *active) {
-    const i64 cached = slots[token] * max_length + position;
+    const i64 cached = cached_row(table + slots[token] * of_slot, position);
     store_latent(compressed + token * (RANK + ROPE_DIM), norm, turn, latents + cached * RANK, keys + cached * ROPE_DIM);
   }
 }
@@ -74,7 +75,7 @@ constexpr int MOST_PIECES = 64;  // that a sequence is cut into (kernels/gpu/lat
 extern "C" __global__ void __launch_bounds__(256)
     absorb_one(const u16* query, const u16* compressed, const u16* norm, const float* turns, const i64* slots,
                const i64* positions, const i64* active, const u16* expand, u16* queries, u16* turned, u16* latents,
-               u16* keys, i64 max_length) {
+               u16* keys, const int* table, i64 of_slot) {
   constexpr int each = (PLAIN + WARPS - 1) / WARPS;
   __shared__ float plain[PLAIN];
   __shared__ float sums[WARPS][TILE];
@@ -88,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(256)
       words[i] = __ldg(reinterpret_cast<const u32*>(expand + at));
     }
   }
-  const i64 position = positions[0], cached = slots[0] * max_length + position;
+  const i64 position = positions[0], cached = cached_row(table + slots[0] * of_slot, position);
   const float* turn = turns + position * ROPE_DIM;
   const bool stored = *active > 0;
   await_previous();

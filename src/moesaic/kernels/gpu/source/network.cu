@@ -2,6 +2,7 @@
 // constant in capitals is a macro. Rounding follows the PyTorch modules in models/: norms and sums in fp32, rounded to
 // bf16 where those round.
 
+#include "cached_row.h"
 #include "device.h"
 #include "flags.h"
 #include "numbers.h"
@@ -112,11 +113,11 @@ extern "C" __global__ void combine(const i64* table, i64 shares_at, const float*
 #ifdef HEADS
 // Normalises (where the model does) and turns queries and keys, and writes keys and values into the cache. A block per
 // token and head, queries first, then keys, then values; HEAD_DIM threads. `qkv` [tokens, HEADS + 2 KV_HEADS, HEAD_DIM];
-// caches [slots, max_length, KV_HEADS, HEAD_DIM]; `turns` [positions, 2, ROPE_DIM / 2]: cosines and sines. Tokens beyond
+// caches [blocks, KV_BLOCK, KV_HEADS, HEAD_DIM]; `turns` [positions, 2, ROPE_DIM / 2]: cosines and sines. Tokens beyond
 // `active` leave the cache as it is. A step's inputs and weights are read while the projections end.
 extern "C" __global__ void rotate_store(const u16* qkv, const u16* query_norm, const u16* key_norm, const float* turns,
                                         const i64* slots, const i64* positions, const i64* active, u16* queries,
-                                        u16* keys, u16* values, i64 max_length) {
+                                        u16* keys, u16* values, const int* table, i64 of_slot) {
   constexpr int half = ROPE_DIM / 2;
   const i64 token = blockIdx.y;
   const int head = blockIdx.x, at = threadIdx.x, pair = at % half;
@@ -125,7 +126,7 @@ extern "C" __global__ void rotate_store(const u16* qkv, const u16* query_norm, c
   const u16* norm = head < HEADS ? query_norm : key_norm;
   const float weight = norm ? wide(norm[at]) : 0.0f;
   const float cos = rounded(turns[position * ROPE_DIM + pair]), sin = rounded(turns[position * ROPE_DIM + half + pair]);
-  const i64 cached = ((slots[token] * max_length + position) * KV_HEADS) * HEAD_DIM;
+  const i64 cached = cached_row(table + slots[token] * of_slot, position) * KV_HEADS * HEAD_DIM;
   await_previous();
   release_next();
   if (!stored) return;
