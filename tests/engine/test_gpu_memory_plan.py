@@ -58,7 +58,7 @@ def test_experts_are_in_the_host_and_everything_else_on_the_gpu() -> None:
     assert sizes["slots"] == (256 + CUDA.staging_slots(64, BLOCK)) * BLOCK
     pieces = 8 * 16 * 4 * (128 + 2)  # sequences, heads, pieces of 256 positions
     assert sizes["graphs"] > 3 * 4 * (pieces + 8 * 50304)
-    assert sizes["KV cache"] == 8 * 1000 * 16 * (2048 + 2048) * 2
+    assert sizes["KV cache"] == 8 * 1024 * 16 * (2048 + 2048) * 2
     assert sizes["gate bank"] == 16 * 64 * 2048 * 2
     assert sizes["CUDA context"] == CONTEXT == 1_000_000_000
     assert found.accelerator_bytes == sum(sizes[name] for name in device)
