@@ -1,5 +1,5 @@
 // Python's view of packed matrices and of what prompts compute between them; see
-// moesaic/kernels/native_linear.py and native_rows.py, which check tensors and shapes.
+// moesaic/kernels/native_linear.py, which checks tensors and shapes.
 #include "api/module_parts.h"
 #include "linear/linear.h"
 #include "rows/rows.h"
