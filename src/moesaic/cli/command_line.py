@@ -81,7 +81,8 @@ def app() -> None:
 
 
 class _Ended(SystemExit):
-    """By a signal. Unlike Ctrl-C it ends a conversation too, not only an answer."""
+    """The process was ended by a signal. Unlike Ctrl-C it ends a conversation too, not only an
+    answer."""
 
 
 def run(imported: Callable[[], object]) -> None:

@@ -123,7 +123,7 @@ class _KeptCode(FunctionCache):  # type: ignore[misc]
         self._cache_file = self._files
 
     def load_overload(self, signature: Any, target: Any) -> Any:
-        """Where this finds nothing, numba compiles and saves next."""
+        """Load kept code; where there is none, numba compiles and saves next."""
         defer_signals_in(target.codegen()._engine)  # this is asked for before code is made
         if (found := self._loaded(signature, target)) is not None:
             return found

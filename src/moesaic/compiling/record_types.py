@@ -100,7 +100,7 @@ def _get(context: Any, builder: Any, kind: RecordType, record: Any, name: str) -
 
 
 def _array(context: Any, builder: Any, record: Any, member: Member, found: Any) -> Any:
-    """Of memory that compiled code does not own: it counts no references to it."""
+    """An array over memory that compiled code does not own: it counts no references to it."""
     words = [
         builder.load(_address(builder, record, member.at + i, _WORD), typ=_WORD)
         for i in range(member.words)

@@ -101,7 +101,7 @@ class LayerBody(Protocol):
         ...
 
     def wait(self) -> LayerReport:
-        """Until the layer has ended."""
+        """Wait until the layer has ended."""
         ...
 
 

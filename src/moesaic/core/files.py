@@ -67,7 +67,7 @@ def _with_name(error: OSError, path: str | os.PathLike[str]) -> OSError:
 
 
 def refuse_special(path: str | os.PathLike[str], option: str = "output") -> None:
-    """Only a regular file may be replaced: root could move a file over a device node."""
+    """Refuse to replace anything but a regular file: root could move a file over a device node."""
     try:
         kind = stat.S_IFMT(os.stat(path).st_mode)
     except OSError:  # nothing there, or nothing that can be looked at

@@ -88,7 +88,8 @@ def _supply(plan: LayerPlan, view: View) -> Iterator[str]:
 
 
 def _own_parts(plan: LayerPlan, view: View, device: str, located: list[list[int]]) -> Iterator[str]:
-    """Of a split expert a memory's owner has its own part only, as even as thousandths allow."""
+    """Check that a memory's owner has its own part only of a split expert, as even as thousandths
+    allow."""
     topology = view.topology
     at = topology.device_index[device]
     split = {p: topology.share_of(at, p)[1] for p in topology.reads[at]}
@@ -127,7 +128,7 @@ def move_violations(plan: LayerPlan, view: View) -> Iterator[str]:
 
 
 def _ends(moves: tuple[Move, ...], view: View) -> Iterator[str]:
-    """From where it lies to where it does not, over links that exist."""
+    """Check that moves go from where an expert lies to where it does not, over links that exist."""
     placements = view.topology.placements
     coming = {(f.destination, f.layer, f.expert) for f in view.in_flight}
     for move in moves:

@@ -40,7 +40,7 @@ class Parameter:
 
     @property
     def allowed(self) -> str:
-        """In words: `a number above 0 and at maximum 1`."""
+        """The allowed values as text: `a number above 0 and at maximum 1`."""
         words = " | ".join(self.choices) or _KINDS[self.type]
         limits = [
             f"{limit} {bound:g}"
@@ -68,7 +68,7 @@ class Parameter:
         return value
 
     def write(self, value: Value) -> str:
-        """As `read` reads it."""
+        """The value as text that `read` reads."""
         if value is None:
             return AUTO
         if isinstance(value, bool):

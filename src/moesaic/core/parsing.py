@@ -143,7 +143,7 @@ def _wrong(value: Any, finite: bool, texts: bool) -> str | None:
 
 
 def _named(root: Any, field: str, finite: bool, texts: bool) -> str:
-    """Where the first wrong value is, such as rope_scaling.factor; only errors need it."""
+    """The field with the first wrong value, such as rope_scaling.factor; only errors need it."""
     level: list[tuple[str, Any]] = [("" if field == "file" else field, root)]
     while level:
         for name, value in level:

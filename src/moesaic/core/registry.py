@@ -129,7 +129,7 @@ def _imported(target: str) -> Any:
 
 
 def _module(target: str | type[Any]) -> str:
-    """Where a target is registered without a plugin: in the package, or in a script."""
+    """The module in which a target is registered without a plugin: the package, or a script."""
     module = target.partition(":")[0] if isinstance(target, str) else target.__module__
     return OURS if module.partition(".")[0] == OURS else module
 

@@ -42,7 +42,7 @@ class RerunDecider(ABC):
 
     @abstractmethod
     def known(self) -> KnownWants | None:
-        """Of the pass that has just begun; None: no token runs again."""
+        """What tokens of the pass that has just begun wanted; None: no token runs again."""
 
     @abstractmethod
     def note_pass(self, wants: PassWants, right: int, judged: int) -> None:

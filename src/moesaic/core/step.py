@@ -27,7 +27,7 @@ class Step:
 
     @classmethod
     def of(cls, sequences: Iterable[tuple[int, int]]) -> Step:
-        """From pairs of new tokens and context."""
+        """Make a step from pairs of new tokens and context."""
         return cls(tuple(SequenceTokens(*each) for each in sequences))
 
     @classmethod
@@ -56,7 +56,7 @@ class Step:
 
     @property
     def prompt_tokens(self) -> int:
-        """Of sequences that bring several."""
+        """The tokens of sequences that bring several."""
         return self.tokens - self.decode_tokens
 
     @property

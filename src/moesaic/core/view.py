@@ -81,7 +81,7 @@ class View(AcceleratorMemory):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Who can compute experts."""
+        """The devices that can compute experts."""
         return tuple(self.topology.device_index)
 
     @property
@@ -115,7 +115,8 @@ def offloading_view(
     cpu_busy_ns: int = 0,
     pcie_busy_ns: int = 0,
 ) -> View:
-    """Of a machine with one accelerator, by what lies in its memory: `resident[layer, expert]`."""
+    """The view of a machine with one accelerator, by its memory's content: `resident[layer,
+    expert]`."""
     layers, experts = resident.shape
     memory = Residency(OFFLOADING, layers, experts, (slots, None))
     memory.located[IN_VRAM] = resident

@@ -39,7 +39,7 @@ class AsyncLLM:
         progress: Progress | None = None,
         **options: Unpack[EngineOptions],
     ) -> None:
-        """As `LLM`: options come before what `settings` and `system` say."""
+        """Load a model as `LLM` does: options come before what `settings` and `system` say."""
         chosen = settings_from(settings, system, options)
         self.model = load(model, chosen, record, progress)
         self._worker = Worker(self.model)

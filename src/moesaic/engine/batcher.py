@@ -82,7 +82,7 @@ class Batcher:
             raise
 
     def settle(self) -> None:
-        """Until no step is under way."""
+        """Wait until no step is under way."""
         try:
             self._submitted.settle()
         except BaseException as error:
@@ -109,7 +109,7 @@ class Batcher:
             self._waiting.remove(request)
 
     def cancel_all(self) -> None:
-        """Also cleans up after an interrupted step."""
+        """Cancel all requests; this also cleans up after an interrupted step."""
         try:
             self._submitted.drop()
         finally:

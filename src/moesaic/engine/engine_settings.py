@@ -126,7 +126,7 @@ class EngineSettings:
             return None
 
     def _check_device(self) -> None:
-        """Where `auto` found a GPU that cannot do what is asked, the CPU is used, if it can."""
+        """Use the CPU, if it can, where `auto` found a GPU that cannot do what is asked."""
         chosen = self.accelerator
         try:
             self._check_computing()
@@ -141,7 +141,7 @@ class EngineSettings:
                 raise error from None
 
     def _check_computing(self) -> None:
-        """With what the machine can compute experts, and in which precision."""
+        """Check which kernels and precisions the machine can compute experts with."""
         able = self.capabilities
         if self.kernel not in able.kernels:
             raise UnknownName("kernel", self.kernel, able.kernels)

@@ -15,7 +15,8 @@ from moesaic.model_info.expert_shape import ExpertShape
 
 
 def expert_kernel(shape: ExpertShape, dtype: str, kernel: str = "auto") -> ExpertKernel:
-    """With what `moesaic profile` found out about vectors and tiles, where it has been run."""
+    """The kernel, with what `moesaic profile` has measured of vectors and tiles, where it has been
+    run."""
     return make_kernel(shape, dtype, kernel, _tiles_from(dtype))
 
 

@@ -41,7 +41,7 @@ def rejected(gate: Gate, step: GateStep, confidence: Confidence) -> NDArray[np.b
 
 
 def confidence_of(logits: torch.Tensor) -> Confidence:
-    """Of every row of logits [rows, vocabulary]."""
+    """The confidence of every row of logits [rows, vocabulary]."""
     with torch.inference_mode():
         probabilities = logits.float().softmax(dim=-1)
         best = probabilities.topk(min(2, probabilities.shape[1]), dim=-1).values

@@ -21,7 +21,7 @@ class UsableMachine(NamedTuple):
 
 
 def usable_machine(settings: EngineSettings) -> UsableMachine:
-    """With the CPU instead of a GPU that cannot be used, where it was not asked for by its name."""
+    """The machine, with the CPU instead of an unusable GPU that the user did not name."""
     try:
         return UsableMachine(settings, accelerator_free(settings))
     except (ImpossibleSetting, CompilationFailed) as error:

@@ -154,7 +154,7 @@ class InputProcessor:
         return self._constraints.of(params)
 
     def _check_named_tokens(self, params: SamplingParams) -> None:
-        """Of a bias or an end: the model knows them, and leaves something to say before an end."""
+        """Check a bias or an end: the model knows the tokens, and has others left before an end."""
         biased = [token for token, _ in params.biases]
         for name, tokens in (("logit_bias", biased), ("stop_token_ids", params.stop_token_ids)):
             unknown = [token for token in tokens if token >= self._spec.vocab_size]

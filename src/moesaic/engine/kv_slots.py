@@ -46,7 +46,7 @@ class KVSlots:
 
     @property
     def kept_tokens(self) -> int:
-        """Of ended requests."""
+        """The tokens of ended requests that are kept."""
         return sum(len(self._held(slot)) for slot in self._free)
 
     def clear(self) -> None:
@@ -121,7 +121,7 @@ class KVSlots:
         return best
 
     def _prefix(self, slot: int, wanted: Tokens, held: Tokens) -> Prefix:
-        """Where both begin alike, and none where that is of no use."""
+        """The common beginning of both; none where it is of no use."""
         return Prefix(slot, self._usable(slot, _shared(wanted, held)))
 
     def _usable(self, slot: int, length: int) -> int:

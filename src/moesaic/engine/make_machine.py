@@ -64,7 +64,7 @@ class Parts:
 
 
 def make_machine(parts: Parts, device: str = GPU_DEVICE) -> Machine:
-    """Without the executor that needs a brain (see `add_captured`)."""
+    """Make a machine without the executor that needs a brain (see `add_captured`)."""
     if parts.settings.accelerator == "cuda":
         return _cuda(parts, device)
     if parts.settings.accelerator == "emulated":

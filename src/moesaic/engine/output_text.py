@@ -10,7 +10,7 @@ from moesaic.models.text.tokenizer import Tokenizer
 
 
 class OutputText:
-    """Without a tokenizer there is no text: nothing is ever shown."""
+    """The text of an answer. Without a tokenizer there is none."""
 
     def __init__(self, tokenizer: Tokenizer | None, stop: Iterable[str] = ()) -> None:
         self._detokenizer = None if tokenizer is None else Detokenizer(tokenizer)
@@ -93,12 +93,12 @@ class StopChecker:
         return Shown(text[:start], True)
 
     def _found(self, text: str) -> int | None:
-        """Where the first stop string begins."""
+        """The position at which the first stop string begins."""
         starts = [start for stop in self._stop if (start := text.find(stop)) >= 0]
         return min(starts, default=None)
 
     def _partial_match(self, text: str) -> int | None:
-        """Where a suffix begins that may become a stop string."""
+        """The position of a suffix that may become a stop string."""
         starts = [
             len(text) - length
             for stop in self._stop

@@ -12,7 +12,7 @@ from moesaic.machines.real.forward_pass import ForwardPass
 
 @dataclass(frozen=True, slots=True)
 class RunStats:
-    """Since the model was loaded. Steps that were interrupted do not count."""
+    """Statistics since the model was loaded. Steps that were interrupted do not count."""
 
     prompt_tokens: int  # read
     generated_tokens: int

@@ -83,7 +83,7 @@ class Runner:
             self.machine.submit(self._prepared(work), self.brain)
 
     def collect(self) -> torch.Tensor:
-        """Until the submitted pass has ended."""
+        """Wait until the submitted pass has ended."""
         work, self._submitted = self._submitted, None
         assert work is not None, "a pass was submitted"
         try:
@@ -106,15 +106,16 @@ class Runner:
 
     @property
     def report(self) -> StepReport | None:
-        """Of the last step that has ended, also while one is under way; None: there was none."""
+        """The report of the last step that has ended, also while one is under way; None: there was
+        none."""
         return None if self.machine.last is None else self.machine.report()
 
     def placed(self, work: ForwardPass) -> ForwardPass:
-        """With the positions of its tokens, as the sequences stand now."""
+        """The pass with the positions of its tokens, as the sequences stand now."""
         return work.placed(self.cache.length)
 
     def _prepared(self, work: ForwardPass) -> ForwardPass:
-        """With what the gate says of it."""
+        """The pass with the numbers of experts that the gate chooses, and the routing to reuse."""
         self.brain.schedule = self._schedules[work.step.phase]
         replayed = work.replay is not None
         replay, reused = self._gated(work.replay), None if replayed else self._reused(work)
@@ -123,7 +124,7 @@ class Runner:
         return ForwardPass(work.pieces, replay, self._counts, reused, work.listener, work.ahead)
 
     def _reused(self, work: ForwardPass) -> ReusedRouting | None:
-        """Where a token runs again whose rejected pass is known."""
+        """The routing to reuse, where a token runs again whose rejected pass is known."""
         if self.gate.reuse == ROUTE_AGAIN or not any(each.attempt for each in work.pieces):
             return None
         known = [self._evicted.get(each.slot) if each.attempt else None for each in work.pieces]
@@ -160,7 +161,7 @@ class Runner:
         return self._evict(work, self._little(work, which))
 
     def _little(self, work: ForwardPass, which: list[int]) -> list[int]:
-        """With all experts a token stands."""
+        """The rows of `which` that use fewer than all experts: with all of them a token stands."""
         if self._counts is None:
             return []
         last = self._counts[np.cumsum([len(each.tokens) for each in work.pieces]) - 1]
@@ -204,14 +205,15 @@ class Runner:
 
     @property
     def prefetch_accuracy(self) -> float | None:
-        """Of what is prefetched for tokens that run again; None: nothing has been."""
+        """The accuracy of what is prefetched for tokens that run again; None: nothing was
+        prefetched."""
         if self.fallback is None or not self.machine.residency.slots:
             return None
         return self.fallback.accuracy
 
     @property
     def bytes_moved(self) -> int:
-        """Over the link, since the beginning."""
+        """The bytes moved over the link since the beginning."""
         return self.machine.bytes_moved
 
     @property

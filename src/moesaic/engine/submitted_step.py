@@ -30,7 +30,7 @@ class ComputedStep(NamedTuple):
     whole: ForwardPass  # with the pieces of requests that have ended since, too
 
     def of(self, requests: list[Request]) -> ComputedStep | None:
-        """Without the others, which have ended since; None: none is left."""
+        """The step without requests that have ended since; None: none is left."""
         rows = [row for row, (request, _) in enumerate(self.scheduled) if request in requests]
         if len(rows) == len(self.scheduled):
             return self
@@ -52,7 +52,7 @@ class SubmittedStep:
         self._computed: ComputedStep | None = None  # not taken yet
 
     def submit(self, scheduled: list[Scheduled], work: ForwardPass) -> None:
-        """Where the machine can run it by itself; else nothing happens."""
+        """Submit the step where the machine can run it by itself; otherwise do nothing."""
         assert self._under_way is None, "one step at a time"
         assert self._computed is None, "the last one was taken"
         work = self._runner.placed(work)
@@ -68,7 +68,7 @@ class SubmittedStep:
             self._under_way = None
 
     def settle(self) -> None:
-        """Until it has ended, if there is one."""
+        """Wait until the submitted step has ended, if there is one."""
         if self._under_way is None:
             return
         scheduled, work = self._under_way

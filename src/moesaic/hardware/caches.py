@@ -14,7 +14,7 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def last_level_cache_bytes(root: Path = ROOT) -> int | None:
-    """Of all sockets and core complexes together; None where the kernel does not say."""
+    """The size over all sockets and core complexes; None where the kernel does not report it."""
     found: dict[str, int] = {}  # by the cores that share it
     level = 0
     for index in sorted((root / "sys/devices/system/cpu").glob("cpu[0-9]*/cache/index[0-9]*")):

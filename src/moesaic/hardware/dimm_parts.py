@@ -150,7 +150,8 @@ def _unit(ndp: NdpSpec) -> NdpDevice:
 
 
 def _links(dimms: DimmsSpec, link: DimmLinkSpec | None) -> dict[str, RouteSpec]:
-    """From every DIMM to every other; the simulator knows which ports or wires they share."""
+    """The routes from every DIMM to every other; the simulator knows which ports or wires they
+    share."""
     if link is None:
         return {}
     return {

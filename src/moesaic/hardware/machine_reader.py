@@ -54,7 +54,7 @@ def known_machines() -> tuple[str, ...]:
 
 
 def machine_file(name: str = THIS) -> Path:
-    """Where `moesaic profile` writes the description of the machine it runs on."""
+    """The file in which `moesaic profile` describes the machine it runs on."""
     folder = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return Path(folder, "moesaic", _MEASURED[name])
 

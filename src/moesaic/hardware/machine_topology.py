@@ -63,7 +63,8 @@ def topology_of(spec: MachineDescription) -> Topology:
 
 
 def placement_name(spec: MachineDescription, name: str) -> str:
-    """Of a placement by the short name a description has for it: a memory's, or its own."""
+    """The name of a placement by the short name a description has for it: a memory's, or its
+    own."""
     return _placement(spec, name).name
 
 

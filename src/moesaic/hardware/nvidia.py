@@ -89,7 +89,7 @@ def compiler_problem() -> str | None:
 
 
 def _library_folders() -> Iterator[Path]:
-    """Where a CUDA build of PyTorch, from pip or conda, has its libraries."""
+    """The folders in which a CUDA build of PyTorch, from pip or conda, has its libraries."""
     torch, packages = find_spec("torch"), find_spec("nvidia")
     if torch is not None and torch.origin is not None:
         yield Path(torch.origin).parent / "lib"

@@ -38,7 +38,7 @@ _PLAIN = Quantity("", 0.0, 1e6)  # counts and shares
 
 
 def quantity(field: str) -> Quantity:
-    """Of a field by its name, such as `bandwidth_gb_s`."""
+    """The quantity of a field by its name, such as `bandwidth_gb_s`."""
     fitting = (found for ending, found in _BY_ENDING.items() if field.endswith(ending))
     return next(fitting, _PLAIN)
 

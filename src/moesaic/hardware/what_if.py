@@ -85,7 +85,7 @@ def check_change(spec: MachineSpec, name: str, value: Any) -> None:
 
 
 def _rule(spec: MachineSpec, name: str) -> Rule:
-    """Of a number of the description, or by the unit in a buyer's name."""
+    """The rule of a number of the description, or by the unit in a buyer's name."""
     where, field, _ = _split(name)
     table, _, part = where.partition(".")
     kind = TABLES[table] if part else SECTIONS.get(table)
@@ -133,7 +133,7 @@ def _expanded(spec: MachineSpec, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rebuilt(spec: MachineSpec, parts: Mapping[str, dict[str, Any]]) -> MachineSpec:
-    """In one step: a machine of many DIMMs takes seconds to put together."""
+    """The machine rebuilt in one step: a machine of many DIMMs takes seconds to put together."""
     found: dict[str, Any] = {}
     sources = dict(spec.sources)
     for where, fields in parts.items():
@@ -160,7 +160,7 @@ def _part(spec: MachineSpec, where: str) -> Any:
 
 
 def _value(key: str, value: Any, number: Number | None) -> Any:
-    """Of a number, or the name of a rule."""
+    """The value of a number, or the name of a rule."""
     if number is None:
         return str(value)
     found = _number(key, value)

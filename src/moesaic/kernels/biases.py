@@ -17,7 +17,7 @@ class StoredBiases(NamedTuple):
 
 
 def biases_in(shape: ExpertShape, block: torch.Tensor) -> StoredBiases | None:
-    """On the block's memory; None where the shape has none."""
+    """Views of the biases in the block's memory; None where the shape has none."""
     if not shape.bias:
         return None
     wide = 2 * shape.intermediate

@@ -117,7 +117,7 @@ def has_native(wanted: str, dtype: str) -> bool:
 
 
 def next_better(name: str) -> str | None:
-    """Of those that a package is built with unless asked otherwise."""
+    """The next better set of those that a package is built with by default."""
     names = [each for each in DESCRIPTIONS if each != PORTABLE or name == PORTABLE]
     return names[names.index(name) - 1] if name != names[0] else None
 

@@ -81,7 +81,7 @@ class NativeKernel(NativeFormat):
         return NativeExecutor(self, threads, strict=strict)
 
     def _own_executor(self) -> NativeExecutor:
-        """Of the calling thread."""
+        """The calling thread's own executor."""
         executor: NativeExecutor | None = getattr(self._own, "executor", None)
         if executor is None:
             executor = self._own.executor = NativeExecutor(self, 1)

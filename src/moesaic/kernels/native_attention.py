@@ -19,7 +19,7 @@ _WIDTH_STEP, _MAX_WIDTH = 32, 256
 
 
 class NativeAttention:
-    """On one pool of workers, for one instruction set."""
+    """Attention on one pool of workers, for one instruction set."""
 
     def __init__(self, pool: _native.Pool, isa: int) -> None:
         self.runner = _native.RowRunner(pool, isa)

@@ -150,7 +150,7 @@ class NativeExecutor:
         weights: torch.Tensor | float,
         out: torch.Tensor,
     ) -> None:
-        """As `ExpertKernel.compute`."""
+        """Compute one expert, as `ExpertKernel.compute`."""
         check_block(self._kernel, block)
         if tokens is None:
             self._add(block, hidden, weights, out)
@@ -269,7 +269,7 @@ class NumaExecutor:
 
 
 def _threads_per_node(threads: int, cores: list[int]) -> list[int]:
-    """In proportion to the nodes' cores: at least one each, `threads` in all."""
+    """Threads in proportion to the nodes' cores: at least one each, `threads` in all."""
     counts = [1] * len(cores)
     for _ in range(threads - len(cores)):
         least_used = min(range(len(cores)), key=lambda node: counts[node] / cores[node])

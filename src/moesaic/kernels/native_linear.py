@@ -164,7 +164,7 @@ MIN_ROWS = 16  # tokens; fewer are left to PyTorch
 
 
 class NativeRows:
-    """On one pool of workers, for one instruction set."""
+    """Row operations on one pool of workers, for one instruction set."""
 
     def __init__(self, pool: _native.Pool, isa: int) -> None:
         self.runner = _native.RowRunner(pool, isa)
@@ -192,7 +192,7 @@ class NativeRows:
         )
 
     def norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-        """Of what it `takes`."""
+        """The norm of inputs that it `takes`."""
         out = torch.empty(x.shape, dtype=x.dtype)
         self.runner.norm(_norm_call(x, weight, eps, out))
         return out

@@ -139,7 +139,8 @@ class NativeRouter(Generic[ChoiceT]):
     def many(
         self, residual: torch.Tensor, counts: torch.Tensor | None, added: torch.Tensor | None
     ) -> tuple[torch.Tensor, RoutingResult[ChoiceT]]:
-        """Of residual + added, which is returned, too. Tokens may use fewer than top-k experts."""
+        """Route residual + added, which is returned, too. Tokens may use fewer than top-k
+        experts."""
         assert self._dense is not None, "only what it takes"
         more = _native.ManyTokens()
         if counts is not None:

@@ -53,7 +53,7 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        """Of the prediction, relative to the measurement."""
+        """The error of the prediction, relative to the measurement."""
         return self.predicted_ms / self.measured_ms - 1.0
 
 
@@ -103,7 +103,8 @@ class RealRuns:
 
     @property
     def belief(self) -> str:
-        """With a GPU both bodies' brains believe the description: what differs is the body."""
+        """The belief: with a GPU both bodies' brains use the description, so that only the body
+        differs."""
         return "described" if self.settings.capabilities.own_memory else "measured"
 
 

@@ -79,7 +79,7 @@ def simulated(
 
 
 def _dense_dtype(settings: EngineSettings, plan: MemoryPlan) -> str:
-    """Of all parts, where an accelerator has them in one; the simulator knows no mixture."""
+    """The dtype of all dense parts on an accelerator; the simulator knows no mixture."""
     whole = settings.capabilities.moves and plan.dense_dtype in BITS_PER_WEIGHT
     return plan.dense_dtype if whole else plan.dtype
 

@@ -14,7 +14,7 @@ _USERS = "user"  # value of the mark: the package sets nothing where it is loade
 
 
 def of_program() -> dict[str, str]:
-    """For another program."""
+    """The environment for another program."""
     found = dict(os.environ)
     if found.pop(_MARK, None) is not None:
         found.pop(_SETTING, None)
@@ -22,7 +22,7 @@ def of_program() -> dict[str, str]:
 
 
 def of_stock_process() -> dict[str, str]:
-    """For a process that loads this package and measures something else."""
+    """The environment for a process that loads this package and measures something else."""
     return {**of_program(), _MARK: _USERS}
 
 

@@ -24,7 +24,7 @@ WHERE = {ExecutorKind.CPU_STEP: "on a CPU", ExecutorKind.CAPTURED: "on a GPU"}
 
 
 class Row(NamedTuple):
-    """Who has a kernel for a feature, beside `layerwise`."""
+    """Which executors have a kernel for a feature, beside `layerwise`."""
 
     cpu_step: bool
     captured: bool
@@ -115,7 +115,7 @@ def _told(lacking: tuple[Missing, ...], network: NetworkSpec) -> list[Missing]:
 
 
 def _layers_text(layers: tuple[int, ...]) -> str:
-    """For instance " (layers 0 to 3)", " (layers 0, 2, 4, ...)"; nothing of none."""
+    """Text such as " (layers 0 to 3)" or " (layers 0, 2, 4, ...)"; empty for no layers."""
     if not layers:
         return ""
     if len(layers) == 1:

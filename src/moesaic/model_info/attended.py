@@ -10,7 +10,7 @@ from moesaic.model_info.model_spec import ModelSpec
 
 
 class Attended(NamedTuple):
-    """Of one layer, in the mean over all."""
+    """The positions attended to in one layer, in the mean over all."""
 
     kv_tokens: float  # whose keys and values are read
     pairs: float  # of a new token and a token it looks at
@@ -45,6 +45,6 @@ def _with_states(model: ModelSpec, linear: LinearAttentionSizes, step: Step) -> 
 
 
 def _pairs_within(window: int, new: int, context: int) -> float:
-    """Of n new tokens after c, the i-th looks at c + i, or at the window."""
+    """The pairs of n new tokens after c: the i-th looks at c + i, or at the window."""
     growing = min(max(window - context, 0), new)
     return growing * (2 * context + growing + 1) / 2 + (new - growing) * window

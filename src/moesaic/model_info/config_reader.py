@@ -36,7 +36,7 @@ class ConfigReader:
         return self._fields.get(field)
 
     def names(self) -> tuple[str, ...]:
-        """Of all fields, those of tables included; this reads none of them."""
+        """The names of all fields, those of tables included; this reads none of them."""
         found: list[str] = []
         tables: list[Mapping[str, Any]] = [self._fields]
         for table in tables:  # which grows

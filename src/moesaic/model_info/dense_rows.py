@@ -18,7 +18,7 @@ PIECE_BYTES = 8  # that PyTorch takes for one of them: its code, in fp32, rounde
 
 
 class DenseMatrix(NamedTuple):
-    """Of so many layers of a network; matrices that are multiplied as one count as one."""
+    """So many layers' matrix of a network; matrices that are multiplied as one count as one."""
 
     layers: int
     dtype: str  # that was asked for; bf16: not packed
@@ -35,12 +35,12 @@ class DenseMatrix(NamedTuple):
 
 
 def row_bytes(form: GroupFormat, inputs: int) -> int:
-    """Of one row's codes."""
+    """The bytes of one row's codes."""
     return -(-inputs * form.bits // (8 * READ)) * READ
 
 
 def rows_bytes(dtype: str, outputs: int, inputs: int) -> int:
-    """Of one matrix, with its scales."""
+    """The bytes of one matrix, with its scales."""
     form = FORMATS[dtype]
     return outputs * (row_bytes(form, inputs) + SCALE_BYTES * form.groups(inputs))
 

@@ -28,7 +28,7 @@ class GroupFormat:
         return -(-columns // self.group)
 
     def row_bytes(self, columns: int) -> int:
-        """Of one row's codes; int4 fills an odd row up."""
+        """The bytes of one row's codes; int4 fills an odd row up."""
         return -(-columns * self.bits // 8)
 
 
@@ -39,7 +39,7 @@ FORMATS: dict[str, GroupFormat] = {
 
 
 class MatrixPlace(NamedTuple):
-    """Where one quantised matrix lies in a block."""
+    """The place of one quantised matrix in a block."""
 
     rows: int
     columns: int
@@ -95,13 +95,13 @@ TILES = {"bf16": Tile(32, 1024), "int8": Tile(64, 1024), "int4": Tile(32, 256)}
 
 
 def strips_bytes(dtype: str, hidden: int, intermediate: int) -> int:
-    """Of one expert in strips: gate and up, then down."""
+    """The bytes of one expert in strips: gate and up, then down."""
     up, down = _strip_bytes(dtype, hidden), _strip_bytes(dtype, intermediate)
     return 2 * -(-intermediate // STRIP) * up + -(-hidden // STRIP) * down
 
 
 def matrix_bytes(dtype: str, outputs: int, inputs: int) -> int:
-    """Of one matrix in strips."""
+    """The bytes of one matrix in strips."""
     return -(-outputs // STRIP) * _strip_bytes(dtype, inputs)
 
 

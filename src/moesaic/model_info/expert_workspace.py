@@ -16,7 +16,7 @@ _ATTENTION_TILES, _KEY_BLOCK, _MAX_HEAD = 16, 64, 256
 
 
 class Heads(NamedTuple):
-    """Of attention: how many of queries and of keys, and the widths of these and of values."""
+    """Attention heads: how many of queries and of keys, and the widths of these and of values."""
 
     queries: int
     keys: int
@@ -27,7 +27,7 @@ class Heads(NamedTuple):
 def native_workspace(
     dtype: str, hidden: int, intermediate: int, tokens: int, top_k: int, threads: int
 ) -> int:
-    """Of a layer with so many tokens, at most."""
+    """The workspace of a layer with so many tokens, at most."""
     row = _panel_row(dtype, intermediate)
     if dtype in FORMATS:  # what becomes codes is kept in fp32 until then
         row += _up(intermediate, STRIP) * STRIP * 4

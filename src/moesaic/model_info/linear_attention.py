@@ -40,7 +40,7 @@ class LinearAttentionSizes:
 
     @property
     def flops_per_token(self) -> int:
-        """Beside the projections: what the state says, what changes it, and what is read."""
+        """The products beside the projections: reading, changing and querying the state."""
         return 6 * self.state_values
 
     @property
@@ -57,7 +57,7 @@ class LinearAttentionSizes:
         return [(self.channels, hidden), (values, hidden), (hidden, values)]
 
     def params(self, hidden: int) -> int:
-        """Of one layer."""
+        """The parameters of one layer."""
         matrices = sum(outputs * inputs for outputs, inputs in self.projections(hidden))
         return matrices + self.small_params(hidden)
 

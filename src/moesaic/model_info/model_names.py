@@ -24,14 +24,14 @@ _INSTEAD = {
 
 
 def instead_of(file: Path) -> str | None:
-    """For a file with weights that cannot be opened by itself."""
+    """What to give instead of a file with weights that cannot be opened by itself."""
     if file.name == "config.json" or file.suffix.lower() == ".safetensors":
         return f"is it {str(file.parent)!r}?"
     return _INSTEAD.get(file.suffix.lower())
 
 
 def found_instead(folder: Path) -> str | None:
-    """For a directory without safetensors files: what it has, and what to do with that."""
+    """What a directory without safetensors files has, and what to do with that."""
     there = sorted(folder.iterdir()) if folder.is_dir() else []
     weights = (file for file in there if file.suffix.lower() in _INSTEAD)
     return next((f"found {file.name}: {_INSTEAD[file.suffix.lower()]}" for file in weights), None)
@@ -69,7 +69,7 @@ class UnknownModel(UnknownName):
 
 
 def missing_gguf(name: str) -> str | None:
-    """For the name of a GGUF file that does not exist: what is in its folder."""
+    """What is in the folder of a GGUF file that does not exist."""
     path = Path(name)
     if path.suffix.lower() != ".gguf":
         return None
@@ -84,7 +84,7 @@ def missing_gguf(name: str) -> str | None:
 
 
 def needs_owner(name: str) -> str | None:
-    """For what may be the second half of an id on Hugging Face."""
+    """What to give where the name may be the second half of an id on Hugging Face."""
     if _ID_NAME.fullmatch(name) is None or name.endswith("."):
         return None
     owners = (owner for start, owner in _OWNERS.items() if name.lower().startswith(start))

@@ -38,7 +38,7 @@ class Rope:
 
 @dataclass(frozen=True, slots=True)
 class QkNorm:
-    """Of queries and of keys: over every head, or over the whole projection (OLMoE)."""
+    """The norm of queries and of keys: over every head, or over the whole projection (OLMoE)."""
 
     scope: Literal["head", "projection"]
     eps: float
@@ -72,7 +72,7 @@ class GroupedAttentionSpec:
 
     @property
     def mixed_width(self) -> int:
-        """Of what the output projection multiplies."""
+        """The width of what the output projection multiplies."""
         return self.query_width
 
 

@@ -16,7 +16,7 @@ _PREFIX, _PLAIN = "model.language_model.", "model."
 
 
 def text_fields(fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Of the text model, where there is one inside; else all fields as they are."""
+    """The fields of the text model, where there is one inside; else all fields as they are."""
     whole, inner = fields.get("model_type"), fields.get(_TABLE)
     if not isinstance(whole, str) or whole not in TEXT_MODELS or not isinstance(inner, dict):
         return fields

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class Linear(NamedTuple):
-    """Where `packed` has the values, `weight` is without memory, on torch's meta device."""
+    """A linear layer. Where `packed` has the values, `weight` is without memory, on torch's meta
+    device."""
 
     weight: torch.Tensor  # [out, in]
     bias: torch.Tensor | None = None

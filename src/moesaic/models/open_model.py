@@ -104,7 +104,7 @@ def load_decoder(
 
 
 def readable_experts(model: OpenModel) -> ExpertReader:
-    """Of a model whose experts can still be converted: one that is not packed."""
+    """The reader of a model whose experts can still be converted: one that is not packed."""
     if isinstance(model.experts, PackedExperts):
         raise ImpossibleSetting(
             f"{model.experts.path.parent.name} is packed: its experts are {model.experts.dtype} "

@@ -29,7 +29,8 @@ _MOST = 1 << 40  # of any count in a file; more is damage
 
 
 class ProfiledModel(NamedTuple):
-    """Whose experts were counted. A model that routes to fewer experts per token is another."""
+    """The model whose experts were counted. One that routes to fewer experts per token is
+    another."""
 
     name: str
     shape: Shape
@@ -65,7 +66,7 @@ class ExpertProfile:
 
 
 def read_profile(path: str | os.PathLike[str], model: ProfiledModel) -> ExpertProfile:
-    """Of this model, or a refusal in one line."""
+    """Read this model's profile, or refuse in one line."""
     target = Path(path)
     if not has_regular_file(target, BadPlacement):
         raise ImpossibleSetting(
@@ -84,7 +85,7 @@ def read_if_there(path: str | os.PathLike[str], model: ProfiledModel) -> ExpertP
 
 
 def add_to_file(path: str | os.PathLike[str], learned: ExpertProfile) -> None:
-    """To what the file has now: another run may have written it since this one began."""
+    """Add to the file's present content: another run may have written it since this one began."""
     before = read_if_there(path, learned.model) or nothing_known(learned.model)
     before.followed_by(learned).write(path)
 

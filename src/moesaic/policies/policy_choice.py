@@ -45,7 +45,7 @@ class PolicyChoice:
 
     @classmethod
     def parse(cls, registry: Registry[Any], text: str) -> PolicyChoice:
-        """From `name` or `name:parameter=value,...`."""
+        """Parse `name` or `name:parameter=value,...`."""
         return cls.of(registry, *_split(registry, text))
 
     @classmethod

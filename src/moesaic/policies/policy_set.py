@@ -108,7 +108,7 @@ class PolicySet:
         return replace(self, schedule=self.schedule_for(phase), prefill_schedule=None)
 
     def given_slots(self, slots: int) -> PolicySet:
-        """Without slots there is nowhere to prefetch to."""
+        """The policies for so many slots; without slots no expert can be prefetched."""
         return self if slots else self.but(prefetch="none")
 
     def slots_at(self, cache_ratio: float, layers: int, experts: int) -> int:

@@ -53,7 +53,7 @@ LEVELS: dict[str, QualityLevel] = {
 
 
 def quality_level(asked: str) -> QualityLevel:
-    """By name, or from a file; or a refusal."""
+    """The level of this name, or of a file; raises for others."""
     if asked in LEVELS:
         return LEVELS[asked]
     path = Path(asked)

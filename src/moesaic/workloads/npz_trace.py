@@ -128,7 +128,7 @@ def _weights(path: PathLike, found: _Arrays) -> NDArray[Any] | None:
 
 
 def _starts(path: PathLike, found: _Arrays, tokens: int) -> NDArray[Any]:
-    """Where documents begin, and the number of tokens."""
+    """The beginnings of documents, and the number of tokens."""
     if "doc_start" not in found:
         return np.array([0, tokens])
     starts = found["doc_start"]

@@ -141,7 +141,7 @@ class DocumentQueue:
 
     @classmethod
     def of_batch(cls, source: TraceSource, batch: int, steps: int, skip_tokens: int) -> Self:
-        """For so many decode steps and no more; what they do not read may be missing."""
+        """Read for so many decode steps and no more; what they do not read may be missing."""
         queue = cls(source, skip_tokens, wrap=False)
         if isinstance(source, MadeAsRead):
             queue._documents = documents_of(source.blocks_of_batch(batch, steps, skip_tokens))

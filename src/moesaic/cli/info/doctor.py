@@ -265,7 +265,8 @@ def inspect_environment() -> Environment:
 
 
 def compiled_folder() -> Path:
-    """Where `policies/compiled.py` keeps machine code; asking it would load the compiler."""
+    """The folder in which `policies/compiled.py` keeps machine code; asking it would load the
+    compiler."""
     if chosen := os.environ.get("NUMBA_CACHE_DIR"):
         return Path(chosen)
     return cache_folder() / "compiled"

@@ -102,7 +102,7 @@ def _advised(spec: MachineSpec) -> dict[str, str] | None:
 
 
 def _topology(spec: MachineSpec) -> dict[str, Any]:
-    """Who is connected to whom, by name."""
+    """Which parts are connected to which, by name."""
     topology = spec.topology()
     return {
         "devices": {
@@ -144,7 +144,7 @@ def _further_parts(spec: MachineSpec) -> Iterator[str]:
 
 
 def _dimm_sentences(spec: MachineSpec) -> Iterator[str]:
-    """On main memory that is DIMMs, and the rules that hold there."""
+    """Sentences on main memory that is DIMMs, and the rules that hold there."""
     dimms, ndp, link = spec.dimms, spec.ndp, spec.dimm_link
     if dimms is None:
         return

@@ -18,7 +18,7 @@ _ONLY_SIMULATED = "simulated only"
 
 
 def network_of(spec: ModelSpec, model: str) -> NetworkSpec | str:
-    """Of a known name, or of what lies at a path; or why the model can only be simulated."""
+    """The network of a known name or of the model at a path; or why it can only be simulated."""
     if spec.family not in RUNNABLE:
         return f"{_ONLY_SIMULATED}: {spec.family} has no implementation here"
     if model in known_models():
@@ -30,7 +30,7 @@ def network_of(spec: ModelSpec, model: str) -> NetworkSpec | str:
 
 
 def executors(network: NetworkSpec | str) -> dict[str, dict[str, str | None]]:
-    """For JSON: by place, the executor and what keeps a model from a faster one."""
+    """The executors as JSON: by place, the executor and what keeps a model from a faster one."""
     found: dict[str, dict[str, str | None]] = {}
     for executor, where in WHERE.items():
         if isinstance(network, str):

@@ -213,7 +213,8 @@ def _runs(cached: CachedModel, reason: str | None) -> str:
 
 
 def _fits(spec: ModelSpec) -> str:
-    """With which experts it would, without an accelerator and one sequence at a time."""
+    """The expert precision in which the model would fit, without an accelerator, one sequence at a
+    time."""
     from moesaic.engine.engine_settings import EngineSettings
     from moesaic.engine.memory.memory_plan import plan_memory
     from moesaic.hardware.host import memory

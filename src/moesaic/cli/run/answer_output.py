@@ -123,7 +123,7 @@ def detail_lines(stats: RunStats) -> Iterator[Line]:
 
 
 def print_lines(*several: Iterator[Line]) -> None:
-    """On standard error: answers are on standard output."""
+    """Print lines on standard error: answers are on standard output."""
     for name, value in chain(*several):
         click.echo(f"{name:<10}{value}", err=True)
 

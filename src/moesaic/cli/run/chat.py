@@ -101,7 +101,8 @@ def _check_chat_template(prepared: Prepared, params: SamplingParams, system: str
 
 
 def _talk(conversation: Conversation, answer: Callable[[Conversation, str], Completion]) -> int:
-    """Until the user leaves. The exit status is that of the first line that failed, if one did."""
+    """Talk until the user leaves. The exit status is that of the first line that failed, if one
+    did."""
     from moesaic.cli.shared.exit_status import INCOMPLETE, exit_status
 
     failed, complete = 0, True

@@ -129,7 +129,7 @@ def _introduce() -> float:
 
 
 def _command() -> str:
-    """As it must be typed here: by its name, or by the path it was started with."""
+    """The command as it must be typed here: by its name, or by the path it was started with."""
     started = sys.argv[0]
     known = which("moesaic") is not None or Path(started).name != "moesaic"
     return "moesaic" if known else shlex.quote(os.path.relpath(started))

@@ -142,7 +142,7 @@ def record_questions(file: Path) -> int:
 
 
 def emulated_answer(tokens: Sequence[int]) -> Completion:
-    """Not timed: policies are compiled, or loaded, on first use."""
+    """An answer that is not timed: policies are compiled, or loaded, on first use."""
     from moesaic.cli.study.simulate_recording import announce_compilation
     from moesaic.engine.llm import LLM
     from moesaic.engine.sampling.sampling_params import SamplingParams

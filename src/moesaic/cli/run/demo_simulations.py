@@ -43,7 +43,7 @@ def compare_large(trace: Path, tokens: int, picture: Path) -> None:
 
 
 def _enlarged() -> ModelSpec:
-    """As many layers and experts as were recorded, as wide as LARGE's."""
+    """A model with as many layers and experts as were recorded, as wide as LARGE's."""
     own, large = load_model(NAME), load_model(LARGE)
     return replace(
         large,

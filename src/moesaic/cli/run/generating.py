@@ -102,7 +102,8 @@ def decoded_by(prepared: Prepared) -> str:
 
 
 def where_experts_are(prepared: Prepared) -> str | None:
-    """Of a packed model, in words; None: they are converted while they are read."""
+    """Text on how a packed model's experts are held; None: they are converted while they are
+    read."""
     from moesaic.engine.packed_store import why_copied
     from moesaic.models.checkpoints.packed_experts import PackedExperts
 

@@ -82,7 +82,7 @@ def _from_option(text: str) -> str:
 
 
 def _from_file(name: str) -> str:
-    """Without the line end that editors put at the end of a file."""
+    """The file's text without the line end that editors put at the end of a file."""
     try:
         content = Path(name).read_bytes()
         text = content.decode().removesuffix("\n")

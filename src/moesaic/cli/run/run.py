@@ -182,7 +182,7 @@ class FinishedRun:
 
 
 def print_summary(run: FinishedRun, details: bool) -> None:
-    """On standard error."""
+    """Print the summary on standard error."""
     print_lines(answer_lines(run.completions, run.limits), hit_rate_lines(run.stats))
     if details:
         print_lines(detail_lines(run.stats))
@@ -190,7 +190,7 @@ def print_summary(run: FinishedRun, details: bool) -> None:
 
 
 def print_result(run: FinishedRun, command: str) -> None:
-    """As one JSON object, of the same shape for one answer and for several."""
+    """Print one JSON object, of the same shape for one answer and for several."""
     from moesaic.cli.study.plan import describe
 
     prepared = run.prepared

@@ -32,7 +32,7 @@ _MAX_BYTES = 1 << 20  # of a file with a schema or a grammar
 
 
 def sampling_options(max_tokens: int) -> Callable[[F], F]:
-    """Where --max-tokens is not given, answers have at most `max_tokens`."""
+    """Add the sampling options; without --max-tokens answers have at most `max_tokens`."""
     return stack(
         click.option(
             "--max-tokens",

@@ -23,7 +23,7 @@ _KERNELS = {
 
 
 def announce_accelerator(settings: EngineSettings) -> None:
-    """On standard error, once: again only where the CPU is used after all."""
+    """Name the accelerator on standard error, once: again only where the CPU is used after all."""
     words = accelerator_words(settings)
     context = click.get_current_context(silent=True)
     known = {} if context is None else context.meta

@@ -34,7 +34,7 @@ def save(figure: Any, path: str) -> None:
 
 
 def plain(axes: Any) -> None:
-    """Only the axes that carry a scale."""
+    """Keep only the axes that carry a scale."""
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color(FAINT)

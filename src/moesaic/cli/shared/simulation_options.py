@@ -199,7 +199,7 @@ def _placement(path: str, model: ModelSpec) -> ExpertProfile:
 
 
 def usual_cache_ratio(machine: MachineSpec) -> float:
-    """Where none is asked for: all, where the GPU reads every expert in the one memory."""
+    """The ratio where none is given: all, where the GPU reads every expert in the one memory."""
     return CACHE_RATIO if machine.unified is None else 1.0
 
 

@@ -178,7 +178,7 @@ def _panel(
 
 
 def _edge_of(rows: Sequence[Row]) -> float:
-    """Where the last row ends; the first begins at -0.5."""
+    """The end of the last row; the first begins at -0.5."""
     return rows[-1].middle + (0.5 if len(rows[-1].parts) == 1 else UNITS_SIZE / 2)
 
 

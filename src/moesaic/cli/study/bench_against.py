@@ -241,7 +241,7 @@ def run_peers(
 
 
 def _llama_paths(against: Sequence[str], config: BenchConfig, cases: Sequence[Case]) -> list[str]:
-    """Of llama-bench, where one was given; with a GPU it is run as ours is."""
+    """The paths of llama-bench, where one was given; with a GPU it is run as ours is."""
     paths = [one.partition("=")[2] for one in against if one.startswith(f"{LLAMA_CPP}=")]
     problem = None
     if not config.settings.capabilities.own_memory:

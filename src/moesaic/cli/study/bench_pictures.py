@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def write_pictures(
     timeline: str | None, perfetto: str | None, done: Done, routing: BenchRouting, command: str
 ) -> None:
-    """Of every configuration; where there are several, each in a file with its name."""
+    """Draw every configuration; where there are several, each in a file with its name."""
     rows = _last_decode_rows(done.rows)
     labels = _labels([row.config for row in rows])
     for row, recorder, label in zip(rows, done.recorders, labels, strict=True):

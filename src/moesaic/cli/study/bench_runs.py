@@ -84,7 +84,7 @@ def run_with_progress(
 
 
 def _kernel(model: BenchModel, plan: MemoryPlan, settings: EngineSettings) -> str:
-    """Whose layout the experts are packed in."""
+    """The kernel whose layout the experts are packed in."""
     from moesaic.engine.expert_kernel import kernel_for
     from moesaic.kernels.dtypes import torch_dtype
 

@@ -102,7 +102,7 @@ def _cells(row: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _overheads(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Of decode: in a prompt, grouping hundreds of tokens counts, too."""
+    """Overheads of decode rows: in a prompt, grouping hundreds of tokens counts, too."""
     decoding = [row for row in rows if row["test"].startswith("tg")]
     for row in decoding:
         where = f": {row['test']}, {_label(row)}" if len(decoding) > 1 else ""
@@ -120,7 +120,7 @@ def _gates(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _turns(result: dict[str, Any]) -> Iterator[str]:
-    """Of a bench in turns: ratios within rounds."""
+    """Lines of a bench in turns: ratios within rounds."""
     first = result["rows"][0]
     for each in result["turns"] or ():
         words = f"{_spread(each['times'])} x {_label(first)}"

@@ -230,7 +230,7 @@ def _run(asked: dict[str, Any], entries: list[Configuration]) -> list[Comparison
 
 
 def _points(asked: dict[str, Any], machines: list[str], runs_each: int) -> list[Point]:
-    """Of all sweeps; what is wrong with a name or a value is said before any run."""
+    """The points of all sweeps; a wrong name or value is reported before any run."""
     from moesaic.hardware.machine_reader import load_machine
 
     given = {name for name in RUN_NAMES if asked.get(name) is not None}

@@ -122,12 +122,13 @@ def plan_grid(
 
 
 def _ratios_of(machine: str, ratios: Sequence[float]) -> Sequence[float]:
-    """Where GPU and CPU have one memory there is only one: every expert is the GPU's."""
+    """The cache ratios; where GPU and CPU have one memory there is only one: every expert is the
+    GPU's."""
     return ratios if load_machine(machine).unified is None else (1.0,)
 
 
 def _check_near_data(settings: Settings, label: str) -> None:
-    """Without units, a system that is made for them would be another system under its name."""
+    """Refuse systems for near-data units on a machine without: they would be other systems."""
     schedule = settings.policies.schedule_for(settings.phase).name
     devices = settings.machine.flat.devices.values()
     if schedules.load(schedule).needs_units and not any(isinstance(d, NdpDevice) for d in devices):

@@ -175,7 +175,7 @@ _PRINT_EVERY_S = 30.0
 def run_evaluation(
     prepared: Prepared, items: Sequence[Item], journal: Journal | None
 ) -> list[ItemResult]:
-    """In the items' order. A model is loaded only if there is something left to ask."""
+    """Results in the items' order. A model is loaded only if items are left to run."""
     known = {} if journal is None else journal.done
     found = {(item.task, item.item): known.get((item.task, item.item)) for item in items}
     before = {key: result for key, result in found.items() if result is not None}

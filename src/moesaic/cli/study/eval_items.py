@@ -31,7 +31,7 @@ def open_tokenizer(folder: Path, spec: ModelSpec) -> Tokenizer:
 
 
 def make_items(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
-    """Of all tasks; `context` is the most tokens a sequence may have, 0 if unknown."""
+    """The items of all tasks; `context` is the most tokens a sequence may have, 0 if unknown."""
     makers = {
         "problems": _problems,
         "questions": _questions,

@@ -35,7 +35,7 @@ def draw_scores(path: str, described: Mapping[str, Any]) -> None:
 def _draw_texts(
     path: str, described: Mapping[str, Any], texts: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Of texts alone: bits per byte, which models with other tokens have, too."""
+    """Draw scores of texts: bits per byte, which can be compared with models of other tokens."""
     figure = new_figure(_WIDTH_IN, 1.5 + _ROW_IN * len(texts))
     axes = figure.subplots()
     axes.barh(range(len(texts)), [text["bits_per_byte"] for text in texts], 0.7, color=_WHOLE)

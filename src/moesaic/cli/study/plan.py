@@ -222,7 +222,7 @@ def describe_speed(found: SpeedEstimate) -> dict[str, Any]:
 
 
 def _linked(machine: MachineSpec, asked: dict[str, Any]) -> MachineSpec:
-    """With the link that was asked for, if any was."""
+    """The machine with the link that was given, if any was."""
     speed = asked["link_bandwidth"]
     if speed is None:
         return machine

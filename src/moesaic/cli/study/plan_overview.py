@@ -29,7 +29,7 @@ _STORED = "*"
 def describe_rows(
     spec: ModelSpec, rows: Sequence[PlanRow], target: PlanningTarget, memory_of: str
 ) -> dict[str, Any]:
-    """As `plan --json` prints it; bytes needed include what is left free."""
+    """The rows as `plan --json` prints them; bytes needed include what is left free."""
     from moesaic.cli.study.plan_target import NOT_MEASURED
 
     reason = NOT_MEASURED if target.machine is None else None

@@ -71,7 +71,7 @@ def usable_memory(
 
 
 def description(settings: EngineSettings, name: str | None) -> MachineSpec | None:
-    """Of the named machine, or of this one if it was measured."""
+    """The description of the named machine, or of this one if it was measured."""
     from moesaic.hardware.machine_reader import load_machine, measured_machines
     from moesaic.machines.accelerators import ACCELERATORS
 

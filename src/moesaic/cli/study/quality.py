@@ -152,7 +152,7 @@ def _questions(folder: Path, spec: ModelSpec, problems: int) -> Sequence[Questio
 
 
 def _window(settings: EngineSettings, max_context: int, tokens: int) -> int:
-    """Of the text that is seen at once: all of it, or as much as is usual, or as the user says."""
+    """How much of the text is seen at once: all of it, the usual window, or what the user gave."""
     if settings.max_model_len is not None:
         return settings.max_model_len
     return min(tokens, max_context or _WINDOW, _WINDOW)
@@ -263,7 +263,7 @@ def _row(each: ExpertQuality) -> dict[str, Any]:
 
 
 def _exact_match(answers: Sequence[ItemResult]) -> list[dict[str, Any]]:
-    """Of each split of the problems; nothing where none were asked."""
+    """The exact match of each split of the problems; empty where none were given."""
     from moesaic.lab.evaluation.scores import Score, scores
 
     found = [score for score in scores(answers) if isinstance(score, Score) and not score.kind]

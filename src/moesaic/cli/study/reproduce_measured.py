@@ -201,7 +201,8 @@ def _llama_program(against: str | None) -> Path | None:
 def _llama(
     program: Path, model: BenchModel, cells: dict[Cell, BenchConfig], grid: Grid
 ) -> list[dict[str, Any]]:
-    """With as much GPU memory and as many threads as ours; one process for each."""
+    """llama.cpp's rows with as much GPU memory and as many threads as ours; one process for
+    each."""
     from moesaic.core.folders import temporary_folder
     from moesaic.lab.against.llama_cpp import measure_llama
     from moesaic.lab.against.random_gguf import TYPES, check_writable, write_random_gguf

@@ -175,7 +175,7 @@ def _panels(
 
 
 def with_paper(rows: Sequence[Row], start: str) -> Lines:
-    """By rule, the paper's value in front."""
+    """Lines by rule, the paper's value in front."""
     found = pivot(rows, start, "@")
     for row in rows:
         if row.id.startswith(start) and row.paper is not None and "@" in row.id:

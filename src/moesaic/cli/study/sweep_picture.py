@@ -59,7 +59,7 @@ def draw_sweep(path: str, cells: Sequence[ComparisonCell]) -> None:
 
 
 def panels(cells: Sequence[ComparisonCell]) -> list[Panel]:
-    """By everything but the first sweep and the system."""
+    """Panels by everything but the first sweep and the system."""
     machines = len({cell.machine for cell in cells}) > 1
     ratios = len({cell.cache_ratio for cell in cells}) > 1
     ratios &= all(name != "cache_ratio" for name, _ in cells[0].swept)
@@ -119,7 +119,8 @@ def _speed(cell: ComparisonCell) -> float:
 
 
 def _scale_speed(axes: Any, cells: Sequence[ComparisonCell]) -> None:
-    """From zero, unless the slowest could then not be told from it. Axes are shared."""
+    """Scale from zero, unless the slowest could then not be distinguished from it. Axes are
+    shared."""
     speeds = [_speed(cell) for cell in cells if cell.result is not None]
     if max(speeds) >= LOG_FROM * min(speeds):
         from matplotlib.ticker import LogLocator

@@ -64,7 +64,7 @@ def _winner(cells: Sequence[ComparisonCell], baseline: str) -> Winner:
 
 
 def rows(found: Sequence[Winner]) -> list[tuple[object, ...]]:
-    """Of a table with `COLUMNS`."""
+    """The rows of a table with `COLUMNS`."""
     return [
         (each.machine, f"{each.cache_ratio:.0%}", *[None] * 5)
         if each.skipped is not None

@@ -52,6 +52,6 @@ def print_comparison(
 
 
 def _in_order(statistics: Mapping[str, float]) -> list[tuple[str, float]]:
-    """By group, as the groups are listed; within one, as they were computed."""
+    """Statistics by group, as the groups are listed; within one, as they were computed."""
     groups = list(GROUPS)
     return sorted(statistics.items(), key=lambda item: groups.index(group_of(item[0])))

@@ -168,7 +168,8 @@ def _smallest(plan: MemoryPlan, settings: EngineSettings) -> Change:
 
 
 def _less_memory(smallest: Change, settings: EngineSettings, try_out: Decide) -> list[str]:
-    """Where nothing helps on this machine: the smallest one on which everything together does."""
+    """Where no change alone helps on this machine: the smallest change with which all together
+    do."""
     try:
         least = try_out(with_options(settings, smallest.fields))
     except MoesaicError:

@@ -113,7 +113,7 @@ class Sizes:
 
     @property
     def states(self) -> int:
-        """Of layers with linear attention, whatever the length of a sequence."""
+        """The size of layers with linear attention, whatever the length of a sequence."""
         linear = self.spec.linear_attention
         if linear is None:
             return 0
@@ -161,7 +161,7 @@ class Sizes:
         return self.pair_buffers + stream + max(parts) + self._widened()
 
     def _widened(self) -> int:
-        """Of dense weights in integers: what kernels widen at once, in bf16, or PyTorch."""
+        """The size of dense weights in integers that kernels, or PyTorch, widen to bf16 at once."""
         if self.packed is None:
             return 0
         if self.dtype == "bf16":
@@ -183,7 +183,8 @@ class Sizes:
         return decoding + reading + self.latent_buffers + min(self.sequences, sampled) * counts
 
     def _single_pieces(self, length: int) -> int:
-        """Of latent attention of one token, which is cut finer, in up to three kinds of steps."""
+        """The pieces of latent attention of one token, which is cut finer, in up to three kinds of
+        steps."""
         if self.spec.latent_attention is None:
             return 0
         pieces = min(-(-length // SINGLE_PIECE_LENGTH), MOST_PIECES)
@@ -272,7 +273,7 @@ class Sizes:
 
 
 def _heads(spec: ModelSpec) -> Heads:
-    """As attention of prompts sees them: those of expanded latents are all different."""
+    """The heads as attention of prompts sees them: those of expanded latents are all different."""
     latent = spec.latent_attention
     if latent is None:
         return Heads(spec.num_heads, spec.num_kv_heads, spec.head_dim, spec.head_dim)

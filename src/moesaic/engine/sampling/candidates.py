@@ -107,7 +107,7 @@ def _kept(
 
 
 def _mass(row: torch.Tensor, best: torch.Tensor, params: SamplingParams) -> float:
-    """Of all tokens together."""
+    """The probability mass of all tokens together."""
     return float(_weights(row, best, params).sum(-1, dtype=torch.float64))
 
 

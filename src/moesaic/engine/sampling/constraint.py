@@ -23,7 +23,7 @@ _TEXT = (".", "a b\u00e9")  # both must read it alike
 
 
 class Constraint:
-    """Of one request: follows its text token by token."""
+    """The constraint of one request: it follows the request's text token by token."""
 
     def __init__(self, matcher: LLMatcher) -> None:
         self._matcher = matcher

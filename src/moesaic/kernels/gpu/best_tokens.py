@@ -11,7 +11,8 @@ _PARTS = 64  # of a row, where there are few rows
 
 
 class BestTokens:
-    """Of up to so many rows; compiled when it is made, buffers stay where they are."""
+    """The best token of up to so many rows; it is compiled when made, and its buffers do not
+    move."""
 
     def __init__(self, rows: int) -> None:
         self._kernel = load_module("best", {}).function("best_tokens")

@@ -39,7 +39,7 @@ def prepare(dtype: str) -> None:
 
 
 def _tiles(outputs: int) -> int:
-    """Of a block."""
+    """The tiles of a block."""
     return 2 if outputs < _MANY_OUTPUTS else 4
 
 
@@ -73,7 +73,8 @@ def product(weight: QuantizedMatrix, x: torch.Tensor, bias: torch.Tensor | None)
 
 
 def widened(weight: QuantizedMatrix) -> torch.Tensor:
-    """In the scratch that all matrices share, until the next one is: use it in this stream."""
+    """The weight in the scratch that all matrices share, until the next one is widened: use it in
+    this stream."""
     outputs, inputs = weight.outputs, weight.inputs
     out = weight.scratch.on(weight.codes.device)[: outputs * inputs].view(outputs, inputs)
     blocks = -(-outputs * -(-inputs // _EIGHT) // THREADS)

@@ -137,7 +137,7 @@ def wait_value(address: int, value: int) -> None:
 
 
 def copy_to_device(target: int, source: int, size: int, stream: int) -> None:
-    """From locked host memory; other host memory is waited for."""
+    """Copy from locked host memory; for other host memory the call waits."""
     result = library().cuMemcpyHtoDAsync_v2(
         ctypes.c_uint64(target), ctypes.c_void_p(source), ctypes.c_size_t(size),
         ctypes.c_void_p(stream),

@@ -30,7 +30,7 @@ _WALKED = 4096  # ranks at a time
 
 @triton.jit
 def _rank(bits):
-    """Of a bf16 number; 0 of what is none."""
+    """The rank of a bf16 number; 0 for NaN."""
     bits = tl.where(bits == 0x8000, 0, bits)  # -0 is 0
     rank = tl.where(bits >= 0x8000, bits, 0x7FFF - bits)
     return tl.where((bits & 0x7FFF) > 0x7F80, 0, rank)
@@ -113,7 +113,7 @@ def _by_id(logits, aim, best, temperature, VOCABULARY: tl.constexpr, BLOCK: tl.c
 
 @triton.jit
 def _nth_of_rank(logits, rank, nth, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):
-    """By id, from 0."""
+    """The nth token of this rank by id, from 0."""
     start, token = 0, -1
     step = tl.arange(0, BLOCK)
     while (start < VOCABULARY) & (token < 0):
@@ -217,7 +217,7 @@ def _draw(
 
 
 class TokenSampling:
-    """For up to `rows` rows, `usual` or fewer in most calls; its buffers stay where they are."""
+    """Sampling for up to `rows` rows, `usual` or fewer in most calls; its buffers do not move."""
 
     def __init__(self, rows: int, usual: int, vocabulary: int, device: str = "cuda") -> None:
         self._vocabulary = vocabulary

@@ -47,7 +47,7 @@ def take_turns(
     rounds: int,
     advance: Callable[[int], None] = lambda turns: None,
 ) -> list[dict[str, Rates]]:
-    """Of every round, the rates by contender; `advance(1)` is called after each turn."""
+    """The rates of every round by contender; `advance(1)` is called after each turn."""
     done = []
     for _ in range(rounds):
         found = {}

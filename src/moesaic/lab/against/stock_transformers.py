@@ -123,7 +123,7 @@ def _rate(model: Any, case: Case, vocabulary: int, random: torch.Generator) -> f
 
 
 def _decode(model: Any, tokens: torch.Tensor, count: int) -> None:
-    """From an empty context, the likeliest token each time."""
+    """Decode from an empty context, the likeliest token each time."""
     past = None
     for _ in range(count):
         out = model(tokens, past_key_values=past, use_cache=True)

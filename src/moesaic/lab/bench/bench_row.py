@@ -60,7 +60,8 @@ class BenchRow:
 
     @property
     def stdev(self) -> float | None:
-        """Of tokens per second over the repetitions; nothing can be said about one."""
+        """The standard deviation of tokens per second over the repetitions; None for a single
+        one."""
         rates = [self.case.all_tokens / seconds for seconds in self.runs.seconds]
         return stdev(rates) if len(rates) > 1 else None
 
@@ -72,12 +73,12 @@ class BenchRow:
 
     @property
     def router_us(self) -> float:
-        """Of one routed layer's norm and router, the median step's."""
+        """The time of one routed layer's norm and router in the median step."""
         measured = self.runs.measured
         return measured.router_us(len(measured.reports[0].layers))
 
     def floor_s(self, rates: MeasuredRates) -> float:
-        """Of all repetitions together."""
+        """The floor of all repetitions together."""
         spec, plan, runs = self.config.spec, self.config.plan, self.runs
         packed = packed_dtype(self.config.settings, plan.dtype)
         floor = make_floor(rates, spec, plan.dtype, plan.expert_dtype, packed)
@@ -86,7 +87,7 @@ class BenchRow:
         return run_floor_s(floor, runs.steps, runs.measured.reports, arrived)
 
     def as_dict(self, rates: MeasuredRates, gate: GateStats | None = None) -> dict[str, Any]:
-        """As `bench --json` prints it; `gate`: with what other rows say (gate_gain.py)."""
+        """The row as `bench --json` prints it; `gate` adds what other rows say (gate_gain.py)."""
         config, measured, plan = self.config, self.runs.measured, self.config.plan
         times, floor_s = measured.times, self.floor_s(rates)
         return {
@@ -133,7 +134,8 @@ class StepFloor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CpuFloor:
-    """Without an accelerator: all that a step uses is read once, all products are done."""
+    """The floor without an accelerator: all that a step uses is read once, all products are
+    done."""
 
     spec: ModelSpec
     dtype: str
@@ -204,7 +206,7 @@ def make_floor(
 def run_floor_s(
     floor: StepFloor, steps: Sequence[Step], reports: Sequence[StepReport], arrived: int
 ) -> float:
-    """Of all steps together; `arrived` bytes came over the link meanwhile."""
+    """The floor of all steps together; `arrived` bytes came over the link meanwhile."""
     layers = sum(floor.step_s(step, report) for step, report in zip(steps, reports, strict=True))
     return max(layers, floor.moving_s(arrived))
 

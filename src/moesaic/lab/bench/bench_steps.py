@@ -146,7 +146,8 @@ def _pieces(prompt: list[int], piece: int, layers: Layers | None) -> Repetition:
 
 
 def _greedy(slot: int, tokens: list[int]) -> Piece:
-    """As a request without penalties has it: a machine that samples need not hand over logits."""
+    """A piece as of a request without penalties: a machine that samples need not hand over
+    logits."""
     return Piece(slot, tokens, sampling=GREEDY)
 
 

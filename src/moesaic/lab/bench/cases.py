@@ -24,11 +24,11 @@ class Case:
 
     @property
     def all_tokens(self) -> int:
-        """Of one repetition."""
+        """The tokens of one repetition."""
         return self.tokens * self.batch
 
     def steps(self, piece: int) -> int:
-        """Of one repetition, with prompts fed in pieces."""
+        """The steps of one repetition, with prompts fed in pieces."""
         return self.tokens if self.phase == "decode" else -(-self.tokens // piece)
 
 

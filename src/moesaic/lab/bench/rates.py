@@ -73,7 +73,8 @@ class MeasuredRates:
 def measure_rates(
     settings: EngineSettings, dtype: str, expert_dtype: str = "auto"
 ) -> MeasuredRates:
-    """With the threads a machine with these settings has; experts may be in another precision."""
+    """Measure with the threads of a machine with these settings; experts may have another
+    precision."""
     cores = settings.threads or usable_cores()
     if not settings.capabilities.moves:
         torch.set_num_threads(cores)

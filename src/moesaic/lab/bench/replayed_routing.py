@@ -34,7 +34,7 @@ class BenchRouting:
 
     @property
     def kind(self) -> str:
-        """In two words."""
+        """The kind of routing in two words."""
         first = next(iter(self.sources.values()), None)
         if first is None:
             return "own routing"

@@ -98,7 +98,7 @@ def _prompt(model: Any, tokens: int) -> float:
 
 
 def _answer(model: Any, tokens: int) -> float:
-    """From one token on, each chosen by the last."""
+    """Decode from one token on, each chosen by the last."""
     given, past = _tokens(model, 1), None
     out = model(given, use_cache=True)
     started = perf_counter()

@@ -116,7 +116,7 @@ class Paired:
 
 
 def paired(rows: Sequence[BenchRow]) -> list[Paired]:
-    """Of every row but the first configuration's."""
+    """The ratios of every row but the first configuration's."""
     first = rows[0].config
     return [
         Paired(

@@ -15,7 +15,7 @@ from moesaic.lab.evaluation.results import ItemResult
 
 
 def answers(model: LoadedModel, questions: Iterable[Question]) -> Iterator[ItemResult]:
-    """In the order in which they are finished. Closing the iterator cancels the others."""
+    """Results in the order in which they are finished. Closing the iterator cancels the others."""
     batcher, max_running = model.batcher, model.plan.capacity.sequences
     waiting = iter(questions)
     running: dict[Request, Question] = {}

@@ -34,7 +34,8 @@ class Gsm8kData(NamedTuple):
 
 
 def read_gsm8k(file: Path, shots_file: Path | None, shots: int) -> Gsm8kData:
-    """Without a file for them, the examples are the last lines, which are then not asked."""
+    """Read the data; without `shots_file`, the examples are the last lines, which are then not
+    asked."""
     lines = list(read_lines(file))
     if not lines:
         return Gsm8kData([], [])

@@ -56,7 +56,7 @@ def read_text(path: Path) -> str:
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """Of JSON objects; empty lines do not count."""
+    """The lines of a file of JSON objects; empty lines do not count."""
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if not line.strip():
             continue

@@ -69,7 +69,7 @@ def _content(item: Item) -> tuple[object, ...]:
 
 
 def length_needed(items: Sequence[Item]) -> int:
-    """Of the longest sequence."""
+    """The length of the longest sequence."""
     return max((_length(item) for item in items), default=1)
 
 

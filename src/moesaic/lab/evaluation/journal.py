@@ -19,7 +19,7 @@ SETTINGS, RESULTS, SUMMARY = "settings.json", "results.jsonl", "summary.json"
 
 
 class Journal:
-    """Of one evaluation, in a folder of its own; `done` has what was found before."""
+    """The journal of one evaluation, in a folder of its own; `done` has what was found before."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], restart: bool = False) -> None:
         self.folder = folder

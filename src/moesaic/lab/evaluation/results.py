@@ -34,7 +34,7 @@ class ItemResult:
         return self.right is None and self.loss is None
 
     def line(self) -> str:
-        """Without what says nothing."""
+        """The line without fields that have their default."""
         fields = {name: value for name, value in asdict(self).items() if value != _DEFAULTS[name]}
         return json.dumps(fields, ensure_ascii=False)
 

@@ -22,7 +22,7 @@ _GRACE_S = 10.0  # beyond the program's own time: for starting and for ending wh
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one program."""
+    """The limits of one program."""
 
     seconds: float = 10.0  # by the clock; and of one processor
     memory_bytes: int = 1 << 30  # of addresses

@@ -102,7 +102,8 @@ def _only_folder_is_writable(libc: Any, folder: bytes, limit_bytes: int) -> bool
 
 
 def _hide_processes(libc: Any) -> None:
-    """Of the system: /proc shows their command lines and environments. The guard keeps its own."""
+    """Hide the system's processes: /proc shows their command lines. The guard keeps its own
+    /proc."""
     flags = ctypes.c_ulong(_READ_ONLY | _NO_SUID | _NO_DEV | _NO_EXEC)
     if libc.unshare(_NEW_NS) == 0 and libc.mount(b"proc", b"/proc", b"proc", flags, None) != 0:
         libc.mount(b"tmpfs", b"/proc", b"tmpfs", flags, None)  # containers refuse the former

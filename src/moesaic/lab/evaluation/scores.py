@@ -13,7 +13,7 @@ _Z = 1.959964  # 95 % of a normal distribution lie within so many standard devia
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Of a task, of a group of it, or of a kind in a group."""
+    """The score of a task, of a group of it, or of a kind in a group."""
 
     task: str
     group: str
@@ -30,7 +30,8 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class TextScore:
-    """Of a text. What is predicted are tokens; per byte and word it does not depend on them."""
+    """The score of a text. Tokens are predicted; figures per byte and word do not depend on
+    them."""
 
     task: str
     windows: int

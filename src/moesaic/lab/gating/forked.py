@@ -41,7 +41,7 @@ class AsAsked(Gate):
         self.kept: tuple[str, ...] = ()
 
     def ask(self, counts: NDArray[np.int64] | None, kept: tuple[str, ...] = ()) -> None:
-        """For the next pass; `kept`: of every sequence."""
+        """Set the counts of the next pass; `kept` is of every sequence."""
         self.counts, self.kept = counts, kept
 
     def reuses(self, step: GateStep) -> tuple[str, ...]:
@@ -235,17 +235,17 @@ class Branch:
 
     @property
     def reuse(self) -> str:
-        """Of the next pass. The rules of a branch whose token runs again agree on it."""
+        """The reuse of the next pass. The rules of a branch whose token runs again agree on it."""
         return self.rules[0].reuse if self.big else ROUTE_AGAIN
 
     @property
     def experts(self) -> int | None:
-        """Of the next pass; None: all."""
+        """The number of experts of the next pass; None: all."""
         return None if self.big or self.full else self.rules[0].k
 
 
 def outcomes(branch: Branch) -> list[Outcome]:
-    """Of a finished branch."""
+    """The outcomes of a finished branch."""
     question, said = branch.subject.question, branch.request.completion()
     text = said.text or ""
     right = question.judge(text).right

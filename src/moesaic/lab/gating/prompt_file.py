@@ -22,7 +22,8 @@ class PromptLine(NamedTuple):
 
 
 def read_prompts(path: Path, limit: int | None) -> list[PromptLine]:
-    """Of `.jsonl`: `prompt` or `question`, and `answer` where there is one; of others: lines."""
+    """Prompts of a `.jsonl` (`prompt` or `question`, and `answer` where given), or of plain
+    lines."""
     if is_lines(path):
         found = _json_prompts(path)
     else:

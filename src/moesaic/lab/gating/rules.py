@@ -31,7 +31,7 @@ class Rule(NamedTuple):
 
     @property
     def gate(self) -> str:
-        """As an option."""
+        """The gate as an option."""
         if self.full:
             return FULL
         if not self.gamma:
@@ -42,7 +42,7 @@ class Rule(NamedTuple):
         return words if self.reuse == ROUTE_AGAIN else f"{words},reuse={self.reuse}"
 
     def stands(self, confidence: Confidence) -> NDArray[np.bool_]:
-        """As the gate judges."""
+        """Which rows stand, as the gate judges."""
         if not self.gamma:
             return np.ones(len(confidence.top), dtype=np.bool_)
         return measured(self.confidence, confidence) > self.gamma

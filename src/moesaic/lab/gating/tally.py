@@ -14,7 +14,7 @@ _Z = 1.959964
 
 @dataclass(slots=True)
 class Tally:
-    """Of one rule, over the same questions as every other."""
+    """The tally of one rule, over the same questions as every other."""
 
     right: int = 0
     asked: int = 0

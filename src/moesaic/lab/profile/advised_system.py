@@ -56,7 +56,7 @@ def find_advice(spec: MachineSpec, advance: Callable[[int], None] = lambda runs:
 
 
 def entry(spec: MachineSpec, found: Advice) -> dict[str, str]:
-    """As it is stored under the machine's fingerprint."""
+    """The entry as it is stored under the machine's fingerprint."""
     return {"machine": spec.name, **found._asdict()}
 
 
@@ -66,7 +66,8 @@ def can_be_advised(spec: MachineSpec) -> bool:
 
 
 def fingerprint(spec: MachineSpec) -> str:
-    """Of what the advice depends on: all that is described but words, and the candidates."""
+    """A digest of what the advice depends on: all that is described but words, and the
+    candidates."""
     machine = [f"{where} {_content(part)}" for where, part in spec.parts()]
     return sha256("\n".join((*machine, _candidates())).encode()).hexdigest()[:32]
 

@@ -129,7 +129,7 @@ def _gpu(profile: CudaProfile, model: ModelSpec, rates: _Rates, driver: NvidiaDr
 
 
 def _peak(read_gb_s: float, expert_gb_s: float) -> float:
-    """Of a memory: streaming reads, which experts never outdo, nor stay below a hundredth of."""
+    """The peak of a memory: streaming reads, within 1 and 100 times the rate of experts."""
     return min(max(read_gb_s, expert_gb_s), 100 * expert_gb_s)
 
 

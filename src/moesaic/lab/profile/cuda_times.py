@@ -212,7 +212,7 @@ class _Bench:
 
 
 def _between_ns(still: DecodeRun) -> float:
-    """Of layers in which the CPU ended last."""
+    """The time from a layer's sum to the next routing, of layers in which the CPU ended last."""
     last = min(_CPU_LAST, max(sample.on_cpu for sample in still.layers))
     return median(sample.between_ns for sample in still.layers if sample.on_cpu >= last)
 

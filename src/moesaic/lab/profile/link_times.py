@@ -25,7 +25,7 @@ _CPU_LAST = 3  # experts on the CPU with which it ends after the GPU
 
 
 class Copy(NamedTuple):
-    """Of expert `which` (layer * experts + expert); `watched`: its end is known."""
+    """A copy of expert `which` (layer * experts + expert); `watched`: its end is known."""
 
     which: int
     begun_ns: int
@@ -142,7 +142,7 @@ def _layers_of(steps: Sequence[CapturedStep], experts: int) -> list[_Layer]:
 
 
 def _note_cpu(found: LinkTimes, layer: _Layer, copies: Sequence[Copy], alone_ns: int) -> None:
-    """Of a layer in which the CPU computes and no kernel reads over the link."""
+    """Note a layer in which the CPU computes and no kernel reads over the link."""
     begun, ended = layer.times.cpu_begun, layer.times.cpu_ended
     from_caches = sum(c.beside(begun, ended) for c in copies if c.which in layer.held)
     from_memory = sum(c.beside(begun, ended) for c in copies if c.which not in layer.held)
@@ -156,7 +156,7 @@ def _note_cpu(found: LinkTimes, layer: _Layer, copies: Sequence[Copy], alone_ns:
 def _note_between(
     found: LinkTimes, layer: _Layer, following: _Layer, copies: Sequence[Copy]
 ) -> None:
-    """Of two layers, in the first of which the CPU ended last."""
+    """Note two layers, in the first of which the CPU ended last."""
     routed = following.times.routed
     between = routed - layer.times.summed
     copied = [c.which for c in copies if c.begun_ns < routed < c.ended_ns]

@@ -222,7 +222,7 @@ def _rejected(
     at: list[int],
     scripted: Script | None,
 ) -> NDArray[np.bool_]:
-    """Of tokens that used fewer than top-k; what is not known stands."""
+    """Which tokens that used fewer than top-k are rejected; those of unknown confidence stand."""
     if counts is None:
         return np.zeros(len(at), dtype=np.bool_)
     if scripted is not None:

@@ -104,7 +104,7 @@ class Settings:
 
     @property
     def skipped_tokens(self) -> int:
-        """Of the trace, before the first that is replayed; the profile is the last of them."""
+        """The tokens before the first that is replayed; the profile is the last of them."""
         return self.profile_tokens if self.first_token is None else self.first_token
 
     @property

@@ -138,7 +138,7 @@ def _asked(settings: Settings) -> str:
 
 
 def provenance(source: str, origin: str) -> str:
-    """Where routing comes from; whether it is real stands first, even of a source without words."""
+    """Text on where routing comes from, which begins with whether it is real."""
     if source.startswith(origin):
         return source
     return f"{origin} routing, {source}" if source else f"{origin} routing"

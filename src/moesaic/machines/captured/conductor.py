@@ -255,12 +255,12 @@ class Conductor:
 
     @property
     def times(self) -> list[LayerTimes]:
-        """Of the last step that was finished, also while the next one is under way."""
+        """The times of the last step that was finished, also while the next one is under way."""
         return [LayerTimes(*each) for each in self._native.times()]
 
     @property
     def work(self) -> list[LayerWork]:
-        """Of the last step."""
+        """The work of the last step."""
         return [LayerWork(*each) for each in self._native.work()]
 
     def take_copies(self) -> list[CopyTimes]:
@@ -269,7 +269,7 @@ class Conductor:
 
     @property
     def decisions(self) -> list[Decision]:
-        """Of all steps, where they are recorded."""
+        """The decisions of all steps, where they are recorded."""
         return [Decision(*each) for each in self._native.decisions()]
 
     @property

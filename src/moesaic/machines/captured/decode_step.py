@@ -73,7 +73,7 @@ class DecodeStep:
 
     @property
     def forecasts(self) -> int:
-        """Of how many later layers."""
+        """The number of later layers that are forecast."""
         return 0 if self._forecasts is None else self._forecasts.depth
 
     def prepare(self, ending: Ending = Ending.LOGITS) -> None:
@@ -89,7 +89,7 @@ class DecodeStep:
         torch.cuda.synchronize()
 
     def write_sampling(self, sampling: Sequence[RowSampling]) -> None:
-        """Of the next launch's wanted rows."""
+        """Write the sampling of the rows that the next launch returns."""
         assert self._sampling is not None, "prepared for sampling"
         self._sampling.write(sampling)
 
@@ -125,7 +125,7 @@ class DecodeStep:
             )  # fmt: skip
 
     def output(self, ending: Ending) -> torch.Tensor:
-        """Of the last launch, in host memory."""
+        """The output of the last launch, in host memory."""
         return self.host_logits if ending is Ending.LOGITS else self.host_tokens
 
     def _give_sampled(self, logits: torch.Tensor) -> None:
@@ -205,7 +205,7 @@ class DecodeStep:
         return shared
 
     def _await_plan(self, block: MoeBlock) -> None:
-        """Until the layer's table is here."""
+        """Wait until the layer's table has arrived."""
         stamps, layer = self._stamps, block.layer
         flag = self._awaited("planned", layer)
         shared = stamps.at(layer, "shared") if block.shared is not None and flag[0] else 0
@@ -261,7 +261,7 @@ class DecodeStep:
         return False
 
     def _send_hidden(self, x: torch.Tensor, layer: int) -> None:
-        """To the mailbox, on a branch: the conductor plans meanwhile."""
+        """Send the hidden state to the mailbox, on a branch: the conductor plans meanwhile."""
         side = self._parts.copies
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):

@@ -79,7 +79,7 @@ def quantized(linear: Linear) -> QuantizedWeight:
 
 
 def _dtypes(decoder: Decoder) -> set[str]:
-    """Of projections and head."""
+    """The dtypes of projections and head."""
     packed = (each.packed for each in _linears(decoder))
     return {each.dtype for each in packed if isinstance(each, QuantizedWeight)}
 
@@ -93,7 +93,7 @@ def _linears(decoder: Decoder) -> Iterator[Linear]:
 
 
 def _network_dtypes(decoder: Decoder) -> set[str]:
-    """Of dense layers and shared experts."""
+    """The dtypes of dense layers and shared experts."""
     blocks = (layer.feed_forward for layer in decoder.layers)
     networks = (b.network if isinstance(b, DenseBlock) else b.shared for b in blocks)
     packed = (each.packed for each in networks if each is not None)

@@ -172,7 +172,7 @@ class GraphSteps:
         return found is not None and Ending.of(work.sampling) in found.graphs
 
     def _size(self, tokens: int) -> int:
-        """Of the graph that decodes so many."""
+        """The size of the graph that decodes so many tokens."""
         return min(SIZES[bisect_left(SIZES, tokens)], self.batch)
 
     def finish(self, ahead: bool = True) -> torch.Tensor:
@@ -261,7 +261,8 @@ class GraphSteps:
         return ended
 
     def _await_end(self, ended: torch.cuda.Event) -> None:
-        """Of a step that was conducted: only the head is left, which is not worth sleeping."""
+        """Wait for the end of a conducted step: only the head is left, which is not worth
+        sleeping."""
         ended.synchronize()
         self._parts.stamps.keep()
 
@@ -321,7 +322,7 @@ class GraphSteps:
         )
 
     def forget_copies(self) -> None:
-        """Of steps without a recorded timeline."""
+        """Discard copy records of steps without a recorded timeline."""
         self._conductor.take_copies()
 
     @property

@@ -38,7 +38,7 @@ class LaunchAhead:
         self._waiting: _Waiting | None = None
 
     def launch(self, graph: torch.cuda.CUDAGraph) -> torch.cuda.Event:
-        """On the current stream; returns its end."""
+        """Launch on the current stream; return the event recorded after the graph."""
         return _launched(graph, next(self._events))
 
     def launch_next(
@@ -54,7 +54,7 @@ class LaunchAhead:
         _launched(graph, waiting.ended)
 
     def expect_it(self) -> None:
-        """From here on it may go through by itself, over the results of the step before."""
+        """From here on the launch may run by itself, over the results of the step before."""
         waiting = self._waiting
         if waiting is not None and not waiting.expected:
             self._conductor.expect(waiting.active)

@@ -14,7 +14,7 @@ from moesaic.machines.captured.mailbox import Mailbox
 def write_recorded(
     mailbox: Mailbox, routings: Sequence[LayerRouting], depth: int
 ) -> ForecastSource:
-    """Of up to `depth` layers after each; nothing, where the trace has none."""
+    """Write routings of up to `depth` layers after each; none where the trace has none."""
     depth = min(depth, len(routings[0].forecasts))
     if not depth:
         return ForecastSource()

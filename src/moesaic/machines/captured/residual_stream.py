@@ -21,7 +21,7 @@ class ResidualStream:
         self._pending: torch.Tensor | None = None
 
     def begin(self, numbers: torch.Tensor) -> None:
-        """With the embeddings of these tokens."""
+        """Begin the stream with the embeddings of these tokens."""
         torch.index_select(self._parts.decoder.embedding, 0, numbers, out=self.stream)
         self._pending = None
 

@@ -32,7 +32,7 @@ _MARKS = len(LayerStamps._fields)
 
 
 class Stamps:
-    """Without `on`, every address is 0, which kernels take for "no stamp"."""
+    """Addresses of stamps. Without `on`, every address is 0, which kernels take for "no stamp"."""
 
     def __init__(self, layers: int, device: str = "cuda", on: bool = True) -> None:
         self.on = on
@@ -65,7 +65,7 @@ class Stamps:
         return int(self._kept[1] - self._kept[routed])
 
     def read(self) -> StepStamps:
-        """Of the last step that was kept."""
+        """The stamps of the last step that was kept."""
         begun, ended, *rest = self._kept.tolist()
         layers = [LayerStamps(*rest[i : i + _MARKS]) for i in range(0, len(rest), _MARKS)]
         return StepStamps(begun, layers, ended)

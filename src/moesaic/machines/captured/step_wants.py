@@ -9,7 +9,7 @@ from moesaic.core.rerun_decider import PassWants, RerunDecider
 
 
 class StepWants:
-    """Of one step of so many tokens, which the decider has begun."""
+    """What tokens wanted in one step of so many tokens, which the decider has begun."""
 
     def __init__(self, decider: RerunDecider, layers: int, tokens: int, top_k: int) -> None:
         self._decider, self._known = decider, decider.known()
@@ -19,7 +19,7 @@ class StepWants:
             assert self._known.wants.ranked.shape == shape, "wants of all layers and tokens"
 
     def settings(self) -> dict[str, int]:
-        """For the native conductor: addresses and numbers."""
+        """Addresses and numbers for the native conductor."""
         known, seen, decider = self._known, self._seen, self._decider
         found = {
             "ids": 0, "scores": 0, "distance": 0, "whole": 0, "trusted": 0,

@@ -173,7 +173,7 @@ def _matrix(linear: Linear) -> _native.PackedMatrix:
 
 
 def _address(tensor: torch.Tensor | None) -> int:
-    """Of bf16 values, row after row."""
+    """The address of bf16 values, row after row."""
     if tensor is None:
         return 0
     assert tensor.device.type == "cpu", "the step reads main memory"

@@ -110,7 +110,7 @@ class StepResult:
         return [len(set(layer) - {UNUSED}) for layer in self.ids.flatten(1).tolist()]
 
     def routing(self, layer: int, ranks: int, step: int) -> LayerRouting:
-        """As the routing adapter makes it of a router's output."""
+        """The routing as the routing adapter makes it of a router's output."""
         experts, weights = self.ids[layer].numpy(), self.weights[layer].numpy()
         counts = None if self.counts is None else self.counts.numpy()
         if ranks == 0:

@@ -35,7 +35,7 @@ class LinkCopies:
         self._sources = store.some_blocks(_SOURCES)
 
     def start(self, duration_ns: int) -> Mark:
-        """For about so long; returns when they end."""
+        """Start copies for about so long; return the event at their end."""
         count = min(duration_ns // self._copy_ns + 1, _MOST)
         self._streams.copy_again(self._target, self._sources, count)
         return self._streams.copy(self._target, self._sources[0], None)[1]

@@ -74,7 +74,7 @@ class CpuLayers(Layerwise):
         return self._report
 
     def probe(self, device: str, tokens: int, experts: int, placement: str | None = None) -> int:
-        """Of the CPU, whatever the device: there is no other, and it is measured once."""
+        """Probe the CPU, whatever the device: there is no other, and it is measured once."""
         asked = (tokens, experts)
         if asked not in self._probed:
             lane = InlineLane()

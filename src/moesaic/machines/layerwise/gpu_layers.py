@@ -107,21 +107,21 @@ class GpuLayers(Layerwise):
 
     @property
     def prefetches(self) -> bool:
-        """In a long step the link has no idle time that would be worth thinking about."""
+        """Whether to prefetch: in a long step the link has no useful idle time."""
         return self._step.tokens <= _SHORT_STEP
 
     def offer(self, background: tuple[Move, ...]) -> None:
         self.ledger.offer(background)
 
     def forecasts(self, depth: int) -> Sequence[Forecast]:
-        """Beside the experts: only the residual stream is waited for."""
+        """Forecast beside the experts: only the residual stream is waited for."""
         if self._replay is not None:
             return super().forecasts(depth)
         with self.streams.aside(self._routed_mark):
             return super().forecasts(depth)
 
     def wait(self) -> LayerReport:
-        """Until the CPU has ended; the GPU's part is awaited by what is computed next."""
+        """Wait until the CPU has ended; the GPU's part is awaited by what is computed next."""
         self.ledger.poll()
         on_cpu = self.cpu.join()
         self.ledger.poll()
@@ -207,7 +207,7 @@ class GpuLayers(Layerwise):
         self._chosen = torch.from_numpy(experts), torch.from_numpy(weights)
 
     def _sum(self, on_cpu: torch.Tensor | None) -> torch.Tensor:
-        """Of both devices, fp32 on the device."""
+        """The sum of both devices, fp32 on the device."""
         added = None if on_cpu is None else self.streams.upload_pinned(on_cpu)
         if not self._on_gpu:
             assert added is not None, "a device computed the layer"

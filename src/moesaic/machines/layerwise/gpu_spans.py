@@ -27,7 +27,7 @@ class GpuSpans:
         self.network_ns, self.experts_ns = 0, dict[int, int]()
 
     def begin(self) -> None:
-        """Of a step; nothing may be running."""
+        """Begin a step; nothing may be running."""
         self._noted = []
         self._streams.rebase()
         self._since = self._streams.mark()
@@ -36,7 +36,7 @@ class GpuSpans:
         self._since = self._streams.mark()
 
     def network(self, layer: int, tokens: int) -> None:
-        """Until here, the network was computed."""
+        """Record that the network was computed up to here."""
         self._noted.append(_Interval(self._since, self._streams.mark(), layer, tokens))
 
     def experts(

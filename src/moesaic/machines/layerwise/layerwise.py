@@ -114,7 +114,7 @@ class Layerwise(LayerBody, Probed):
 
     @property
     def can_forecast(self) -> bool:
-        """By the gates of later layers; where routing is replayed, by what was recorded."""
+        """Whether later layers are forecast: by their gates, or by recorded routing in a replay."""
         if self._replay is not None:
             return bool(self._routing.forecasts)
         return self.adapter.can_forecast(self._routing.layer)
@@ -175,7 +175,7 @@ class Layerwise(LayerBody, Probed):
         self._step_report = StepReport(self._start_ns, end, self._step.tokens, reports)
 
     def _network_ran(self) -> None:
-        """From where it went on up to now."""
+        """Record the network's time since it continued."""
         self._advanced_ns = ended = perf_counter_ns()
         self._network_ns += ended - self._resumed_ns
         if self.timeline.enabled:

@@ -21,7 +21,7 @@ class Pairs:
         self._ends: list[int] = np.cumsum(counts).tolist()
 
     def span(self, expert: int) -> slice:
-        """Where the expert's pairs are in `order`."""
+        """The range of the expert's pairs in `order`."""
         if expert - UNUSED >= len(self._ends):
             return slice(0, 0)
         return slice(self._ends[expert - UNUSED - 1], self._ends[expert - UNUSED])

@@ -67,7 +67,7 @@ class CudaStreams:
             self._copy(target, sources[number % len(sources)])
 
     def _copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
-        """By the driver: PyTorch's own copy costs the host as much as the link."""
+        """Copy by the driver: PyTorch's own copy costs the host as much as the link."""
         copy_to_device(target.data_ptr(), source.data_ptr(), source.nbytes, self._stream)
 
     def upload(self, values: torch.Tensor) -> torch.Tensor:

@@ -38,7 +38,7 @@ class EmulatedAccelerator(SlotTable[Slot]):
         return Copy(move, source, slot.block, kind, slot.read, slot)
 
     def place(self, copies: Sequence[Copy]) -> None:
-        """By the calling thread, which nothing else copies beside."""
+        """Place experts by the calling thread, while no other thread copies."""
         for copy in copies:
             copy.perform()
 

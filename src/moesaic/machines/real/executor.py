@@ -84,7 +84,7 @@ class Executor(Protocol):
 
     @property
     def times(self) -> StepTimes:
-        """Of the same pass."""
+        """The times of the same pass."""
         ...
 
     def trace(self) -> object | None:
@@ -95,7 +95,7 @@ class Executor(Protocol):
 
     @property
     def bytes_moved(self) -> int:
-        """Over a link, since the beginning."""
+        """The bytes moved over a link since the beginning."""
         ...
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ class RowSampling(NamedTuple):
         return self.top_k == 1
 
     def words(self, vocabulary: int) -> tuple[float, ...]:
-        """As the GPU's kernel reads them (`kernels/gpu/sampling.py`)."""
+        """The values as the GPU's kernel reads them (`kernels/gpu/sampling.py`)."""
         filters = self.top_k > 0 or self.top_p < 1.0 or self.min_p > 0.0
         most = min(self.top_k or vocabulary, vocabulary)
         share = self.top_p if self.top_p < 1.0 else math.inf
@@ -88,14 +88,14 @@ class ForwardPass:
         self._step: Step | None = None
 
     def placed(self, length: Callable[[int], int]) -> ForwardPass:
-        """With the position of every piece; `length` is that of a slot."""
+        """The pass with the position of every piece; `length` is that of a slot."""
         if not any(each.first < 0 for each in self.pieces):
             return self
         pieces = [Piece(*each[:-1], length(each.slot)) for each in self.pieces]
         return ForwardPass(pieces, self.replay, self.counts, self.reused, self.listener, self.ahead)
 
     def only(self, rows: Sequence[int]) -> ForwardPass:
-        """With some of its pieces, to look up what they were."""
+        """The pass with some of its pieces, to look up what they were."""
         return ForwardPass([self.pieces[row] for row in rows])
 
     def replayed(self, decoder: Decoder) -> Replay | None:
@@ -112,22 +112,22 @@ class ForwardPass:
 
     @property
     def numbers(self) -> list[int]:
-        """Of all tokens, piece after piece."""
+        """The ids of all tokens, piece after piece."""
         return [token for each in self.pieces for token in each.tokens]
 
     @property
     def slots(self) -> list[int]:
-        """In which every token's sequence is."""
+        """The slot of every token's sequence."""
         return [each.slot for each in self.pieces for _ in each.tokens]
 
     @property
     def positions(self) -> list[int]:
-        """Of every token in its sequence."""
+        """The position of every token in its sequence."""
         return [each.first + at for each in self.pieces for at in range(len(each.tokens))]
 
     @property
     def longest(self) -> int:
-        """Of its sequences, with the new tokens."""
+        """The length of its longest sequence, with the new tokens."""
         return max([each.first + len(each.tokens) for each in self.pieces])
 
     @property

@@ -21,7 +21,7 @@ class Lane(Protocol):
         that keeps running Python code without this may delay it."""
 
     def join(self) -> None:
-        """Until every submitted job is done; raises what the first failing one raised."""
+        """Wait until every submitted job is done; raise what the first failing one raised."""
 
     def reset(self) -> None:
         """After an interruption, which may have come between any two lines: until every job is

@@ -51,7 +51,7 @@ class Copier(Protocol[CopyT]):
         ...
 
     def place(self, copies: Sequence[CopyT]) -> None:
-        """At once, after whatever the slots' memory was used for before."""
+        """Place at once, after the last use of the slots' memory."""
         ...
 
     def demand(self, copies: Sequence[CopyT]) -> None:

@@ -56,7 +56,7 @@ class Machine(Probed):
         self.why_layerwise, self._chosen = None, None
 
     def use_only_layerwise(self, because: str) -> None:
-        """From now on every pass runs layer by layer."""
+        """Run every pass layer by layer from now on."""
         self.abandon()
         for executor in self.executors[:-1]:
             executor.leave()
@@ -109,7 +109,7 @@ class Machine(Probed):
         return found
 
     def _find(self, work: ForwardPass, brain: Decider) -> tuple[Executor | None, str | None]:
-        """Who runs a pass, and why the fastest executor does not."""
+        """The executor that runs a pass, and why the fastest one does not."""
         first: str | None = None
         for executor in self.executors:
             why = executor.refuses(work, brain)
@@ -136,7 +136,7 @@ class Machine(Probed):
             self._under_way = None  # last: this may be interrupted, too, and is then done again
 
     def report(self) -> StepReport:
-        """Of the pass collected last."""
+        """The report of the pass collected last."""
         return self._last.report()
 
     @property
@@ -153,7 +153,7 @@ class Machine(Probed):
         return self.last
 
     def rank_experts(self, ranks: int) -> None:
-        """From now on every routing has at least so many ranks, also where nothing is decided."""
+        """Give every routing from now on at least so many ranks, also where nothing is decided."""
         self.layerwise.network.adapter.rank_at_least(ranks)
 
     def place(self, experts: Sequence[ExpertId]) -> None:
@@ -171,7 +171,7 @@ class Machine(Probed):
 
     @property
     def bytes_moved(self) -> int:
-        """Over a link, since the beginning."""
+        """The bytes moved over a link since the beginning."""
         return self._moved_before + sum(executor.bytes_moved for executor in self.executors)
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ _MBIND = {"x86_64": 237, "aarch64": 235}
 
 
 def prefer_node(address: int, size: int, node: int) -> bool:
-    """For the whole pages in a range that is not touched yet; whether the system agreed."""
+    """Prefer a node for the whole pages in an untouched range; return whether the system agreed."""
     start = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
     length = (address + size - start) // mmap.PAGESIZE * mmap.PAGESIZE
     number = _MBIND.get(platform.machine())

@@ -29,7 +29,7 @@ class RoutingAdapter:
         return self._ranks
 
     def rank_at_least(self, ranks: int) -> None:
-        """From now on, whichever policies decide."""
+        """Rank at least so many experts from now on, whichever policies decide."""
         self._ranks = max(self._ranks, ranks)
 
     def routing(self, routed: RoutedTokens, step: int = 0) -> LayerRouting:

@@ -37,7 +37,7 @@ class SlotTable(Generic[AnySlot]):
         self._next = 0  # of `staged`
 
     def slot(self, layer: int, expert: int) -> AnySlot:
-        """Of an expert that has one."""
+        """The slot of an expert that has one."""
         return self._slot_of[ExpertId(layer, expert)]
 
     def block(self, layer: int, expert: int) -> torch.Tensor:
@@ -74,7 +74,7 @@ class SlotTable(Generic[AnySlot]):
         return list(self._slot_of)
 
     def numbers(self, layers: int, experts: int) -> list[int]:
-        """By `layer * experts + expert` the slot's number, or -1."""
+        """The slot's number by `layer * experts + expert`, or -1."""
         number_of = {id(slot): number for number, slot in enumerate(self._slots)}
         found = [-1] * (layers * experts)
         for (layer, expert), slot in self._slot_of.items():

@@ -67,7 +67,7 @@ class Streams(Protocol):
         """When a mark was passed, on the clock of `perf_counter_ns`. It must have been."""
 
     def synchronize(self) -> None:
-        """Until everything submitted has ended; raises what went wrong on the device."""
+        """Wait until everything submitted has ended; raise what went wrong on the device."""
 
 
 class HostMark:

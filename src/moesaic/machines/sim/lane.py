@@ -81,7 +81,7 @@ class Lane:
 
     @property
     def remaining_ns(self) -> int:
-        """Until what is running has ended."""
+        """The time until the running task has ended."""
         return 0 if self.running is None else self.running.end_ns - self._clock.now
 
     @property
@@ -91,7 +91,7 @@ class Lane:
         return self.busy_ns + begun
 
     def queued_ns(self) -> int:
-        """Until everything submitted has ended, if nothing had to wait."""
+        """The time until everything submitted has ended, if nothing had to wait."""
         if self.running is None and not self._queue:
             return 0
         return self.remaining_ns + sum(task.duration for task in self._queue)

@@ -109,7 +109,7 @@ class SimMachine:
 
     @property
     def bytes_moved(self) -> int:
-        """Over all links, since the beginning."""
+        """The bytes moved over all links since the beginning."""
         return self.moves.under_way.bytes_moved
 
     def begin(self, step: Step, route: Callable[[int], LayerRouting]) -> None:
@@ -249,7 +249,7 @@ class SimMachine:
         return self.moves.alone_ns(topology.placement(source), topology.placement(destination))
 
     def fill_main_memory(self) -> None:
-        """Where main memory is DIMMs: whatever has not been placed in one lies striped."""
+        """Stripe what was placed in no DIMM, where main memory is DIMMs."""
         if self.physics.machine.dimms is None:
             return
         placed = self.memory.located[IN_DRAM:].any(axis=0)

@@ -119,7 +119,8 @@ class Moves:
         return sum(self._route(move.source, move.destination)[1] for move in moves)
 
     def _remaining_ns(self, moving: Moving) -> int:
-        """Of a part that still waits for its link: until everything in line there has ended."""
+        """The remaining time of a part that waits for its link: until everything in line there has
+        ended."""
         return max(
             task.end_ns - self._clock.now if lane.running is task else lane.queued_ns()
             for lane, task in moving.tasks

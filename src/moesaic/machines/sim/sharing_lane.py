@@ -62,7 +62,8 @@ class SharingLane(Lane):
 
     @property
     def speed(self) -> Speed:
-        """Of what is running; full until that is known, at the end of the moment it began."""
+        """The speed of the running task; full until that is known, at the end of the moment it
+        began."""
         return self._speed or FULL
 
     def retime_soon(self) -> None:
@@ -82,7 +83,7 @@ class SharingLane(Lane):
         self.retime_soon()
 
     def _draw(self, draws: Draws) -> None:
-        """From now on; other lanes become slower or faster at the end of this moment."""
+        """Draw from now on; other lanes become slower or faster at the end of this moment."""
         before, self._draws = self._draws, draws
         for resource, _ in before:
             del resource.drawn[self]

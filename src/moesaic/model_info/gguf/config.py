@@ -74,7 +74,7 @@ def _family(header: Header) -> tuple[GgufFamily, Fields]:
 
 
 def _is_dense(header: Header, architecture: str) -> bool:
-    """Of an architecture that is not read, as far as its header shows."""
+    """Whether an unknown architecture is dense, as far as its header shows."""
     experts = header.metadata.get(f"{architecture}.expert_count")
     return not experts and architecture not in ONLY_SAFETENSORS
 
@@ -177,7 +177,7 @@ def _check_compressed(fields: Fields, rank: int, turning: int) -> None:
 
 
 def _put_precision(fields: Fields) -> None:
-    """By what the routed experts take: they are nearly all of a model."""
+    """Set the precision by that of the routed experts: they are nearly all of a model."""
     experts = [info for name, info in fields.tensors.items() if is_expert(name)]
     kinds = {info.type.name for info in experts}
     if len(kinds) == 1 and kinds <= _FLOATS.keys():

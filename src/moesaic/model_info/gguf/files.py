@@ -18,7 +18,7 @@ _NUMBER, _COUNT, _TENSORS = "split.no", "split.count", "split.tensors.count"
 
 
 def is_gguf(path: Path) -> bool:
-    """By name, so that a damaged file is reported as one; or by content."""
+    """Whether a file is GGUF by name, so that a damaged file is reported as one; or by content."""
     if not path.is_file():
         return False
     if path.suffix.lower() == SUFFIX:

@@ -35,7 +35,7 @@ def snapshot(hub_id: HubId) -> Path | None:
 
 
 def missing_files(folder: Path, gguf: str | None = None) -> list[str]:
-    """Of the weights in a folder of the cache."""
+    """The weight files that a folder of the cache lacks."""
     if gguf is not None:
         names = all_parts(gguf)
     elif (folder / _INDEX).is_file():

@@ -124,7 +124,7 @@ def _is_commit(hub_id: HubId) -> bool:
 
 
 def _complete(hub_id: HubId) -> Path | None:
-    """In the cache, as far as it can be known without asking."""
+    """The complete copy in the cache, as far as that can be known without the network."""
     folder = snapshot(hub_id)
     if folder is None or missing_files(folder, hub_id.file):
         return None

@@ -74,7 +74,7 @@ def cache_folder() -> Path:
 
 
 def free_bytes() -> int:
-    """Of the disk that the cache is, or will be, on."""
+    """The free bytes of the disk that the cache is, or will be, on."""
     folder = cache_folder()
     while not folder.exists():
         folder = folder.parent
@@ -82,7 +82,7 @@ def free_bytes() -> int:
 
 
 def check_disk(listing: Listing) -> str:
-    """In words; or CannotFetch where it does not fit."""
+    """Text on the disk space; raises CannotFetch where the model does not fit."""
     free, missing = free_bytes(), listing.missing_bytes
     if missing + SPARE > free:
         raise CannotFetch(

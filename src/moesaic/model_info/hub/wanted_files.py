@@ -20,7 +20,7 @@ _NAMED = 3  # files that a message lists
 
 
 def wanted_files(hub_id: HubId, files: Mapping[str, int]) -> list[str]:
-    """Of `files`, by path with their bytes; CannotFetch where the weights are none we read."""
+    """The wanted ones of `files` (path: bytes); raises CannotFetch where no weights can be read."""
     if hub_id.file is not None:
         return _gguf_parts(hub_id, files)
     weights = _weights(files)

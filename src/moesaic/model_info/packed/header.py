@@ -58,7 +58,7 @@ class PackedHeader:
 
     @property
     def bytes(self) -> int:
-        """Of all blocks."""
+        """The bytes of all blocks."""
         return self.layers * self.layer_bytes
 
 

@@ -115,7 +115,7 @@ class LatentAttention:
         return attend_sequences(query, [attended], scores, native)
 
     def expansions(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """From latents to plain keys and to values, [heads, width, rank]."""
+        """The products from latents to plain keys and to values, [heads, width, rank]."""
         key, value = self.expand.split((self.spec.plain_dim, self.spec.value_dim), dim=1)
         return key, value
 

@@ -83,7 +83,7 @@ class LinearAttention:
         return DeltaInputs(scaled, key, value, decay, learning.sigmoid())
 
     def _unit(self, rows: torch.Tensor) -> torch.Tensor:
-        """Of length 1, and repeated for the value heads that share them."""
+        """Rows of length 1, repeated for the value heads that share them."""
         sizes = self.spec.sizes
         heads = rows.unflatten(-1, (sizes.key_heads, -1)).transpose(0, 1)
         unit = heads * torch.rsqrt(heads.square().sum(-1, keepdim=True) + _TINY)
@@ -100,7 +100,7 @@ class LinearAttention:
 
 
 class DeltaInputs(NamedTuple):
-    """Of one sequence, in fp32; queries and keys are normalised, queries scaled."""
+    """The inputs of one sequence, in fp32; queries and keys are normalised, queries scaled."""
 
     query: torch.Tensor  # [heads, tokens, key]
     key: torch.Tensor  # [heads, tokens, key]
@@ -163,7 +163,8 @@ def chunked(inputs: DeltaInputs, state: torch.Tensor, into: torch.Tensor) -> tor
 
 
 def _turned(rows: torch.Tensor) -> torch.Tensor:
-    """In memory too: stacked products with a mere view take ten times as long on some CPUs."""
+    """Transpose in memory too: stacked products with a mere view take ten times as long on some
+    CPUs."""
     return rows.transpose(-1, -2).contiguous()
 
 

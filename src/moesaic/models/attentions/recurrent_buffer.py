@@ -25,7 +25,7 @@ class State(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """Of some tokens."""
+    """The inputs of some tokens."""
 
     rows: torch.Tensor  # of the convolution [tokens, channels]
     rates: torch.Tensor  # logits of learning and forgetting [tokens, 2 * value heads]
@@ -71,7 +71,7 @@ class RecurrentBuffer:
         self._marks[slot] = Mark()
 
     def least_length(self, slot: int) -> int:
-        """From here up to its length a sequence can be shortened to any."""
+        """The least length that a sequence can be shortened to, as to any above it."""
         mark = self._marks[slot]
         return _known(mark.current_at) if mark.base_at is None else mark.base_at
 
@@ -155,7 +155,8 @@ class RecurrentBuffer:
         self._marks[slot] = mark._replace(current_at=length)
 
     def _make_room(self, slot: int, tokens: int, advance: Advance) -> None:
-        """In the log: where there is none, the base moves up to `REWIND` tokens before its end."""
+        """Make room in the log: where there is none, the base moves up to `REWIND` tokens before
+        its end."""
         mark = self._marks[slot]
         if mark.logged + tokens <= LOGGED:
             return
@@ -189,7 +190,7 @@ class RecurrentBuffer:
 
 
 def _covered(mark: Mark, length: int) -> bool:
-    """By the base and the log."""
+    """Whether the base and the log cover this length."""
     return mark.base_at is not None and 0 <= length - mark.base_at <= mark.logged
 
 

@@ -135,7 +135,7 @@ def _indexed(folder: Path, placed: Mapping[str, str]) -> list[Path]:
 
 
 def _is_file_name(name: object) -> bool:
-    """Of a file in the same folder: an index that leads elsewhere is none of this model's."""
+    """Whether this names a file in the same folder: other folders are not part of the model."""
     if not isinstance(name, str) or name in ("", ".", "..") or set(name) & {"/", "\0"}:
         return False
     return len(name.encode()) <= _LONGEST_NAME

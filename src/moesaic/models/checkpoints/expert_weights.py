@@ -24,7 +24,7 @@ Named = tuple[str, tuple[int, ...]]  # a tensor and its shape
 
 
 def names_in(checkpoint: NamedTensors, architecture: Architecture, layer: int) -> MoeNames:
-    """Of a decoder layer's routed block."""
+    """The names of a decoder layer's routed block."""
     return moe_names(checkpoint, RUNNABLE[architecture.spec.family].layouts, layer)
 
 
@@ -45,7 +45,7 @@ class ExpertReader:
                 yield (which := ExpertId(layer, expert)), self.read(which)
 
     def read(self, which: ExpertId) -> ExpertWeights:
-        """As stored: converting is the packing's business."""
+        """The weights as stored; packing converts them."""
         if self._is_stacked(which.layer):
             return self._of_stacks(which)
         gate, up, down = (self._checkpoint.read(*matrix) for matrix in self._matrices(which))

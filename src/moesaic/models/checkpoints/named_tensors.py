@@ -20,7 +20,7 @@ class NamedTensors(Protocol):
         """The tensor is there, of this shape, in a precision we read; or BadCheckpoint."""
 
     def read(self, name: str, shape: Sequence[int]) -> torch.Tensor:
-        """In floating point: quantized tensors are dequantized to fp32."""
+        """The tensor in floating point: quantized tensors are dequantized to fp32."""
 
     def read_part(self, name: str, shape: Sequence[int], index: int) -> torch.Tensor:
         """One of the tensors a stack of this shape consists of; only its bytes are read."""
@@ -29,7 +29,7 @@ class NamedTensors(Protocol):
         """The tensors nothing has asked for so far, as the file calls them."""
 
     def block_formats(self) -> tuple[str, ...]:
-        """Of quantized experts; none where they are in floating point."""
+        """The formats of quantized experts; none where they are in floating point."""
 
     def file_of(self, name: str) -> Path:
-        """Of a tensor in `unread`, or by its published name."""
+        """The file of a tensor in `unread`, or by its published name."""

@@ -132,7 +132,7 @@ def _truncated(path: Path, name: str, size: int, expected: int) -> BadCheckpoint
 
 
 def contents_digest(path: Path) -> str:
-    """Of a safetensors file's table of contents."""
+    """A digest of a safetensors file's table of contents."""
     with path.open("rb") as file:
         start = file.read(LENGTH_BYTES)
         length = int.from_bytes(start, "little")

@@ -16,7 +16,7 @@ _OF_THE_FILES = "quantization_config"  # says how the weights are stored, which 
 
 
 def fingerprint(folder: Path) -> str:
-    """Of the small files' content, and of the weights' names, shapes, places and sizes."""
+    """A digest of the small files' content, and of the weights' names, shapes, places and sizes."""
     whole = sha256()
     for name in SMALL_FILES:
         if (folder / name).is_file():

@@ -49,7 +49,7 @@ def _is_harmless(name: str, architecture: Architecture) -> bool:
 
 
 def check_tied_head(checkpoint: NamedTensors, architecture: Architecture) -> None:
-    """Where a file has a head although the embedding serves as one: they are the same."""
+    """Check that a file's head equals the embedding, where the embedding serves as the head."""
     spec = architecture.spec
     if not spec.tied_embeddings or HEAD not in checkpoint:
         return

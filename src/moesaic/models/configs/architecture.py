@@ -18,10 +18,10 @@ class Architecture:
 
     @property
     def expert_shape(self) -> ExpertShape:
-        """Of the routed experts, which all layers share."""
+        """The shape of the routed experts, which all layers share."""
         return self.network.routed[0].expert
 
     @property
     def router(self) -> RouterRule:
-        """Of all routed layers."""
+        """The rule of all routed layers."""
         return self.network.routed[0].router

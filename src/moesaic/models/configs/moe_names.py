@@ -37,7 +37,7 @@ def moe_names(found: TensorNames, layouts: tuple[MoeLayout, ...], layer: int) ->
 
 
 def plain_names(layer: int) -> MoeNames:
-    """For tensors that are made up."""
+    """Names for tensors with random weights."""
     return _named(MoeLayout(), layer)
 
 

@@ -49,7 +49,7 @@ def router_config(rule: RouterRule, experts: int) -> _native.RouterConfig:
 
 
 def _plain(norm: RmsNorm, router: Router) -> bool:
-    """On the CPU, in one dtype, row after row; logits are a product and nothing else."""
+    """Whether all is on the CPU, in one dtype, row after row, and logits are a product only."""
     if router.logit_bias is not None:
         return False
     tensors = [norm.weight, router.weight]

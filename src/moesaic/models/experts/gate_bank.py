@@ -55,7 +55,7 @@ class GateBank:
         return self._gates[(layer + 1) * self._experts : (layer + 1 + depth) * self._experts]
 
     def biases(self, layer: int, depth: int) -> torch.Tensor | None:
-        """For choosing, [depth, experts]."""
+        """The biases for choosing, [depth, experts]."""
         return None if self._biases is None else self._biases[layer + 1 : layer + 1 + depth]
 
     @property
@@ -73,6 +73,6 @@ class GateBank:
 
 
 def _scaled(router: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
-    """In the network's precision: some families keep one of them in fp32."""
+    """The router, scaled in the network's precision: some families keep one of them in fp32."""
     network = min(router.dtype, norm.dtype, key=lambda dtype: dtype.itemsize)
     return (router * norm).to(network)

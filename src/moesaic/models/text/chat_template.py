@@ -26,7 +26,7 @@ _CHILD = Path(__file__).with_name("template_child.py")
 
 @dataclass(frozen=True, slots=True)
 class TemplateLimits:
-    """Of one rendering."""
+    """The limits of one rendering."""
 
     seconds: float = 5.0  # of one processor
     memory_bytes: int = 1 << 30  # of addresses

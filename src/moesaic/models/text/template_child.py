@@ -96,7 +96,7 @@ def _strftime_now(form: str) -> str:
 
 
 def _limit_memory(size: int) -> None:
-    """Of addresses, where the system can: beyond them there is MemoryError."""
+    """Limit the address space, where the system can: beyond the limit there is MemoryError."""
     try:
         import resource
 

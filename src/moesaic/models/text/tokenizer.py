@@ -156,7 +156,7 @@ class Tokenizer:
         return self.encode(text, special=False) if tokenize else text
 
     def definition(self) -> str:
-        """As a tokenizer.json, with what other files of the directory add to it."""
+        """The tokenizer.json, with what other files of the directory add to it."""
         with reported(self._file, "be written"):
             return self._backend.to_str()
 

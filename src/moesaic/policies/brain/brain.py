@@ -379,7 +379,7 @@ class Brain:
 
 
 def _expected_rule(schedule: Schedule) -> Rule:
-    """By which layers are valued that are only expected."""
+    """The rule that values layers that are only expected."""
     if schedule.expected_rule is not None:
         return schedule.expected_rule
     return schedule.rule if isinstance(schedule, CompiledSchedule) else hybrid

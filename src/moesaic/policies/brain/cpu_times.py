@@ -64,7 +64,7 @@ def _begin_class(costs: Costs, inputs: Inputs) -> None:
 
 @compiled
 def _forget(costs: Costs) -> None:
-    """As believed."""
+    """Set the learned costs back to the believed ones."""
     costs.cpu_seen = 0
     costs.cpu_means[:] = 0.0
     costs.cpu_first_ns = costs.believed_first_ns

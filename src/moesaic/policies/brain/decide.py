@@ -109,7 +109,7 @@ def take_up(s: State) -> None:
 
 @compiled
 def _count_routed(inputs: Inputs, decision: Decision) -> None:
-    """For later runs, see expert_profile.py."""
+    """Count routed experts for later runs, see expert_profile.py."""
     routed, table = decision.routed[inputs.layer], decision.table
     if inputs.layer == 0:
         decision.routed_tokens += inputs.tokens

@@ -20,7 +20,7 @@ def fill_report(
 
 @compiled
 def learn(s: State) -> int:
-    """From the report, of the layer decided last; returns 0."""
+    """Learn from the report of the layer decided last; return 0."""
     start, end = s.report.start_ns, s.report.end_ns
     if s.learned.last_end_ns >= 0 and s.inputs.layer > 0:
         s.learned.gap_ns = _drift(s.learned.gap_ns, start - s.learned.last_end_ns)
@@ -74,7 +74,7 @@ def _forget_moving(learned: Learned) -> None:
 
 @compiled
 def _average(average: int, newest: int, count: int) -> int:
-    """Of so many, with the newest."""
+    """The average of `count` values, the newest included."""
     return average + (newest - average) // count
 
 

@@ -177,7 +177,7 @@ MOST_STEPS = 7  # of rest
 
 @compiled
 def begin_step(setup: Setup, costs: Costs, inputs: Inputs, ahead: Ahead) -> None:
-    """At the first layer of a step: does this one look ahead?"""
+    """Decide at the first layer of a step whether this step looks ahead."""
     if inputs.layer != 0:
         return
     if costs.cpu_slowed_by == 0:  # of another schedule, maybe, than the last step had

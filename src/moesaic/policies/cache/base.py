@@ -66,7 +66,7 @@ class Cache:
         )
 
     def attach(self, values: Floats, memory: Floats, numbers: Floats) -> None:
-        """From now on remember everything there: in the brain's records."""
+        """Keep everything in the brain's records from now on."""
         values[:], memory[:], numbers[:] = self.values, self.memory, self.numbers
         self.values, self.memory, self.numbers = values, memory, numbers
 

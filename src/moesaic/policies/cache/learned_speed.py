@@ -140,7 +140,7 @@ def _multiply(shares: NDArray[np.float64], products: NDArray[np.float64]) -> flo
 
 @compiled
 def _shares_of(weights: NDArray[np.float64], planes: int) -> NDArray[np.float64]:
-    """Of each plane in the mixture of all forecasts."""
+    """The share of each plane in the mixture of all forecasts."""
     shares, total = np.zeros(planes), 0.0
     for forecast in range(len(weights)):
         weight = np.exp(weights[forecast])

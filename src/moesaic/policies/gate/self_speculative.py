@@ -29,6 +29,6 @@ class SelfSpeculative(Gate):
         return np.repeat(np.where(big, self.top_k, self.k), step.tokens)
 
     def prefetch_distance(self, layer_ns: int, transfer_ns: int) -> int:
-        """As many layers as the experts beyond those of the drafts take on the link."""
+        """The number of layers that the experts beyond those of the drafts take on the link."""
         missing_ns = (self.top_k - self.k) * transfer_ns
         return int(np.clip(-(-missing_ns // max(layer_ns, 1)), 1, MAX_DISTANCE))

@@ -81,7 +81,7 @@ class TriMoeLayout(Offline):
         self._last_end_ns = end_ns
 
     def propose(self, layer: int, view: View, belief: Belief) -> tuple[Move, ...]:
-        """For the next layer; after the last one, for the first of the next step."""
+        """Moves for the next layer; after the last one, for the first of the next step."""
         if self.window_ns <= 0 or not self._kinds.any():
             return ()
         if self._known is None or self._known[0] is not belief:
@@ -184,7 +184,7 @@ class _Machine:
 
 
 def _link_ns(costs: Costs, dimms: DimmIndices) -> float:
-    """Of one expert from DIMM to DIMM, over the first link there is."""
+    """The time of one expert from DIMM to DIMM, over the first link there is."""
     if dimms.count > 1:
         hops = costs.topology.route(dimms.placements[0], dimms.placements[1])
         if hops:

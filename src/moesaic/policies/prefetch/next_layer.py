@@ -40,7 +40,7 @@ def propose_next_layer(
 
 @compiled
 def absent_experts(inputs: Inputs, layer: int) -> Octets:
-    """By expert of a layer, 1 where it is neither there nor under way."""
+    """A byte per expert of a layer, 1 where it is neither resident nor under way."""
     resident, flights = inputs.resident[layer], inputs.flights
     absent = np.zeros(len(resident), dtype=np.uint8)
     for expert in range(len(resident)):

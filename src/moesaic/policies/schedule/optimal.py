@@ -207,7 +207,7 @@ class _Program:
         self.require(-1, (after, -1), (late, -1))
 
     def _gpu_from_late(self, late: int) -> None:
-        """From its arrival on: what arrives then or later."""
+        """The GPU ends no earlier than from a late expert's arrival on, with what arrives later."""
         rest = [k for k in self.late if self.ready[k] >= self.ready[late] and k != late]
         beside = {j: self.after[late, j] for j in self.moves if (late, j) in self.after}
         rest += [j for j in self.moves if j not in beside]

@@ -67,7 +67,7 @@ def cold_loads(layer: Layer, predicted: Floats, limit: float, dimms: int) -> Flo
 
 @compiled
 def _is_localized(layer: Layer, i: int) -> bool:
-    """In one DIMM only; split experts and striped copies stay as they are."""
+    """Whether it lies in one DIMM only; split experts and striped copies stay as they are."""
     single = layer.dimm[i] >= 0 and layer.span[i] == 1
     return bool(single and not layer.striped[i] and not layer.resident[i])
 
@@ -151,7 +151,7 @@ def carry_out(
     costs: TriCosts, layer: Layer, predicted: Floats, lanes: Lanes, moved: Bools, limit: float,
     loads: Floats, task: Ints,
 ) -> None:  # fmt: skip
-    """In `layer`, `lanes`, `moved` and the DIMMs' `loads`."""
+    """Carry out moves in `layer`, `lanes`, `moved` and the DIMMs' `loads`."""
     expert, to = task[1], task[2]
     source = layer.dimm[expert]
     counted = predicted[expert] if predicted[expert] <= limit else 0.0

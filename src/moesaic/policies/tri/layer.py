@@ -48,7 +48,7 @@ class Layer(NamedTuple):
 
 
 class Places(NamedTuple):
-    """Where every expert of a layer lies, [experts] each; as in `Layer`."""
+    """The place of every expert of a layer, [experts] each; as in `Layer`."""
 
     resident: Bools
     striped: Bools
@@ -90,7 +90,8 @@ def layer_of(
     span: NDArray[np.integer] | None = None,
     base: Floats | None = None,
 ) -> Layer:
-    """Without `dimm` everything is striped; an expert that is not localized is striped."""
+    """Make a layer. Without `dimm` everything is striped, and so is an expert that is not
+    localized."""
     n = len(loads)
     where = np.full(n, NO_DIMM) if dimm is None else np.asarray(dimm)
     both = np.zeros(n, dtype=np.bool_) if striped is None else striped

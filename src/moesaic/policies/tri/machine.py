@@ -23,7 +23,7 @@ _PROBE = 1  # tokens with which an expert's cost is its weights'
 
 @dataclass(frozen=True, slots=True)
 class DimmIndices:
-    """Where the parts are in the topology's lists; empty without DIMMs."""
+    """The indices of the parts in the topology's lists; empty without DIMMs."""
 
     placements: tuple[int, ...]  # whole in each DIMM
     memories: tuple[int, ...]

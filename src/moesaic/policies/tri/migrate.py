@@ -104,7 +104,7 @@ def place(layer: Layer, i: int, to: int) -> None:
 def destinations(
     layer: Layer, lanes: Lanes, kinds: Bools, pcie_ns: float, idle: int, i: int, found: Ints
 ) -> int:
-    """Where expert i could go now; returns how many."""
+    """Find the places where expert i could go now; return how many."""
     count = 0
     at = layer.dimm[i]
     if kinds[PREFETCH] and not layer.resident[i] and has_time(lanes, PCIE_LANE, pcie_ns):

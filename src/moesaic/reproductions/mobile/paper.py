@@ -49,7 +49,7 @@ GSM8K_FULL = 0.515  # OLMoE, all experts
 
 
 class StatedAccuracy(NamedTuple):
-    """Of OLMoE on GSM8K, with the fallback ratio."""
+    """The accuracy of OLMoE on GSM8K, with the fallback ratio."""
 
     accuracy: float
     fallback_ratio: float | None

@@ -22,7 +22,7 @@ Curve = Sequence[tuple[float, float]]  # fallback ratio, accuracy
 
 
 def ids() -> list[str]:
-    """Of all rows, before anything is measured."""
+    """The ids of all rows, before anything is measured."""
     found = [f"{name}/{what}" for name, _, _ in _settings() for what in ("accuracy", "kept")]
     found += [f"{name}/fallback" for name, _, rule in _settings() if not rule.full]
     return [*found, *(f"{PREFIX}/confidence/{m}/ratio={r:g}" for m in MEASURES for r in RATIOS)]

@@ -38,7 +38,8 @@ MACHINES: dict[str, dict[str, Any]] = {
 
 @dataclass(slots=True)
 class Speed:
-    """Of one gate, all repetitions together: decoded tokens after the first of every text."""
+    """The speed of one gate, all repetitions together: decoded tokens after the first of every
+    text."""
 
     tokens: int = 0
     seconds: float = 0.0

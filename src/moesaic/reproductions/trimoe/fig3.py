@@ -40,7 +40,7 @@ class Shares:
 
 
 def token_shares(loads: NDArray[np.integer]) -> dict[str, float]:
-    """Of loads [..., experts]; shares of all tokens together."""
+    """The shares of all tokens together, from loads [..., experts]."""
     ordered = np.sort(loads, axis=-1)
     experts = loads.shape[-1]
     cold, hot = round(paper.COLD_EXPERTS * experts), round(CACHE_RATIO * experts)

@@ -55,7 +55,7 @@ class Whole:
 
 
 def seconds(whole: tuple[float, float], layers: int, found: Outcome, tokens: int) -> float:
-    """From the prompts to the last of `tokens` tokens of every sequence."""
+    """The time from the prompts to the last of `tokens` tokens of every sequence."""
     step = layers * (found.layer_ms + found.window_ms) / 1e3 + whole[1]
     return whole[0] + tokens * step
 

@@ -19,7 +19,8 @@ RULES = ("own-share", "none")
 
 
 def cells(way: str, model: str, routing: str, layout: str, rule: str) -> list[Cell]:
-    """Of all data sets and batches; without those for which no expert fits in GPU memory."""
+    """The cells of all data sets and batches; without those for which no expert fits in GPU
+    memory."""
     works = [Workload(model, b, data) for data, b in product(ROUTINGS[routing], paper.BATCHES)]
     runs = [memory.run_of(way, work) for work in works]
     return [Cell.of(replace(run, rule=rule), rivals(layout)) for run in runs if run is not None]

@@ -34,7 +34,7 @@ WAYS = {
 
 @lru_cache(maxsize=64)
 def fitting_ratio(model: str, batch: int) -> float | None:
-    """Of the experts, beside the KV cache in the paper's GPU; None: nothing fits."""
+    """The share of experts that fits beside the KV cache in the paper's GPU; None: nothing fits."""
     gpu = load_machine(paper.MACHINE).gpu
     settings = whole_settings(Run(Workload(model, batch), paper.OURS))
     ratio = largest_ratio(settings.need, settings.policies, gpu.memory_gb)

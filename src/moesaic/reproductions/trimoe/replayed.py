@@ -88,7 +88,7 @@ def fixed_of(run: Run, costs: TriCosts) -> Floats:
 
 
 def places_of_layers(run: Run, profile: Ints) -> list[Places]:
-    """Where experts lie in the simulated machine before its first step."""
+    """The places of experts in the simulated machine before its first step."""
     counts = profile.sum(axis=0)
     machine, _ = assemble(settings_of(run), counts, (), Timeline(enabled=False))
     dimms = DimmIndices.of(machine.topology)

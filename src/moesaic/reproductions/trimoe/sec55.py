@@ -50,7 +50,7 @@ LINKS = (1, 2)
 
 
 def classes(loads: NDArray[np.number], hot: int, warm: int) -> NDArray[np.int64]:
-    """Of one layer's experts, by rank; the lower number first among equals."""
+    """The class of each of one layer's experts, by rank; the lower number first among equals."""
     found = np.full(len(loads), COLD, dtype=np.int64)
     order = np.argsort(-loads, kind="stable")
     found[order[:hot]] = HOT
@@ -81,7 +81,7 @@ def decision_accuracy(
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Of equation 8's predictor, by definition; what it remembers is in `predictor_kb`."""
+    """The accuracy of equation 8's predictor, by definition; its memory is `predictor_kb`."""
 
     work: Workload
     alpha: float = paper.ALPHA

@@ -50,7 +50,7 @@ def _described(machine: str, changes: tuple[tuple[str, float | str], ...]) -> Ma
 
 
 def settings_of(run: Run) -> Settings:
-    """Of the layers that are simulated, where the whole model fits."""
+    """The settings of the layers that are simulated, where the whole model fits."""
     return replace(whole_settings(run), model=run.work.spec())
 
 
@@ -126,7 +126,7 @@ def planned(run: Run) -> Outcome:
 
 
 def _gaps(report: StepReport) -> list[int]:
-    """From the end of a layer's experts to the start of the next one's."""
+    """The times from the end of a layer's experts to the start of the next one's."""
     return [b.start_ns - a.end_ns for a, b in zip(report.layers, report.layers[1:], strict=False)]
 
 

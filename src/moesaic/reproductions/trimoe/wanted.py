@@ -79,7 +79,7 @@ class Cell(NamedTuple):
         return min(self.baselines, key=lambda run: outcome(done, run).layer_ms)
 
     def speedup(self, done: Done) -> float:
-        """Of the MoE layer, over the best baseline."""
+        """The speedup of the MoE layer over the best baseline."""
         return outcome(done, self.best(done)).layer_ms / outcome(done, self.run).layer_ms
 
 

@@ -27,7 +27,7 @@ _KNOWN = ("token", "layer", "document", "phase", "expert", "weight")
 
 
 class _Columns(NamedTuple):
-    """Where each column stands; None: there is none."""
+    """The number of each column; None: there is none."""
 
     token: int
     layer: int

@@ -115,7 +115,7 @@ def _document(
 
 
 def _kept(path: Path, documents: list[ImportedDocument]) -> Imported:
-    """Without the tokens whose routing is unknown."""
+    """The documents without the tokens whose routing is unknown."""
     kept, unknown = [], 0
     for each in documents:
         known = ~(each.experts == -1).all(axis=(1, 2)) if each.experts.ndim == 3 else slice(None)

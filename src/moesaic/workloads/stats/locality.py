@@ -140,7 +140,7 @@ def _recall(scores: NDArray[np.float32], truth: Chosen) -> float:
 
 
 def _popular_recall(train: list[Chosen], test: list[Chosen], experts: int) -> float:
-    """Of every layer but the first, like the others."""
+    """The mean over every layer but the first, like the others."""
     recalls = []
     for now, then in zip(train[1:], test[1:], strict=True):
         uses = np.bincount(now[now != UNUSED], minlength=experts)

@@ -162,7 +162,7 @@ def _batches(sample: Sample) -> Statistics:
 
 
 def certainty(source: TraceSource, max_tokens: int) -> dict[str, float]:
-    """Of the first `max_tokens` tokens; empty where the trace knows neither."""
+    """The certainty of the first `max_tokens` tokens; empty where the trace knows neither."""
     found: list[RoutingBlock] = []
     if not (source.header.has_counts or source.header.has_confidence):
         return {}

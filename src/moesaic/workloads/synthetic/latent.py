@@ -28,7 +28,7 @@ class LatentChunk(NamedTuple):
     logits: Floats  # [L, n, E] of variance about 1
 
     def behind(self, tokens: int) -> LatentChunk:
-        """Without the first `tokens`."""
+        """The chunk without the first `tokens`."""
         return LatentChunk(self.latent[:, tokens:], self.logits[:, tokens:])
 
 

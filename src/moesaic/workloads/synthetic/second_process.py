@@ -92,7 +92,7 @@ class _Ahead:
         self._process.wait()
 
     def _ask(self) -> None:
-        """For as much as it may know of; the lock is held."""
+        """Ask for as much as it may know of; the lock is held."""
         while not self._dead and len(self._asked) < _IN_LINE and self._tokens < AHEAD_TOKENS:
             part = next(self._parts, None)
             if part is None:

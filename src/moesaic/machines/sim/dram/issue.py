@@ -37,7 +37,7 @@ def fresh_loop(slots: int) -> tuple[Records, Ints]:
 
 @inlined
 def around(place: int, length: int) -> int:
-    """In a ring, of a place that is less than two lengths from its beginning: dividing is slow."""
+    """The place in a ring, for one less than two lengths from its beginning: dividing is slow."""
     return place - length if place >= length else place
 
 

@@ -184,7 +184,7 @@ def _arrive(
     refreshing: int,
     now: int,
 ) -> None:
-    """In `cycle`; it can cause a command from `now` on."""
+    """Let requests arrive in `cycle`; they can cause a command from `now` on."""
     request = loop[0].arrived
     loop[0].arrived += 1
     bank: int = requests[request, BANK]

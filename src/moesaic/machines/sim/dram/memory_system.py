@@ -40,7 +40,7 @@ class SystemResult:
         return self._mean([part.hit_rate for part in self.parts])
 
     def _mean(self, values: Sequence[float]) -> float:
-        """Over requests."""
+        """The mean over requests."""
         weighted = sum(v * part.requests for v, part in zip(values, self.parts, strict=True))
         return weighted / sum(part.requests for part in self.parts)
 

@@ -55,7 +55,8 @@ def limits(geometry: Geometry) -> dict[str, int]:
 
 
 def pattern(geometry: Geometry, **parts: Any) -> Pattern:
-    """From `write`, `rank`, `bg`, `bank`, `row`, `col`: arrays or numbers, 0 where not given."""
+    """A pattern of `write`, `rank`, `bg`, `bank`, `row`, `col`: arrays or numbers, 0 where not
+    given."""
     unknown = parts.keys() - {"write", *ADDRESS}
     assert not unknown, f"no part of an address: {unknown}"
     given = [np.asarray(parts.get(name, 0), np.int64) for name in ("write", *ADDRESS)]

@@ -21,7 +21,7 @@ def act_from(banks: Records, gates: Ints, bank: int) -> int:
 
 @inlined
 def column_from(banks: Records, gates: Ints, bank: int, command: int) -> int:
-    """Of RD or WR, for an open row."""
+    """The cycle from which RD or WR may be issued for an open row."""
     b = banks[bank]
     shared = max(gates[b.group_gate + command], gates[b.rank_gate + command])
     allowed: int = max(b.column_from, shared)

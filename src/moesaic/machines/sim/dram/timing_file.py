@@ -19,7 +19,7 @@ _GEOMETRY = {each.name: each.name for each in fields(Geometry)}
 
 
 def _key(name: str) -> str:
-    """Of a rule, as the standards write it: nccd_l -> nCCD_L."""
+    """The name of a rule, as the standards write it: nccd_l -> nCCD_L."""
     return f"n{name[1:].upper()}" if name.startswith("n") else name
 
 

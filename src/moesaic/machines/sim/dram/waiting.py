@@ -100,7 +100,8 @@ def row_closes(banks: Records, bank: int) -> None:
 
 @inlined
 def _next_of_row(slots: Records, waiting: int, slot: int, row: int, write: int) -> int:
-    """From `slot` on, the first of this row and kind; `waiting` of the kind are in the bank."""
+    """The first request of this row and kind from `slot` on; `waiting` of the kind are in the
+    bank."""
     if waiting == 0:
         return NONE
     while slot != NONE and (slots[slot].row != row or slots[slot].write != write):

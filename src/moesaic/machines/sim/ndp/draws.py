@@ -35,7 +35,7 @@ class DimmDraws:
         self._physics = physics
 
     def expert(self, device: str, placement: str, tokens: int, parts: int, ns: int) -> Draws:
-        """Of an expert, or a part of one, that takes `ns` from that placement."""
+        """The draws of an expert, or a part of one, that takes `ns` from that placement."""
         carried = self._physics.channel_bytes(tokens)
         busy = self.traffic.expert(device, placement, Fraction(parts, PARTS), ns, carried)
         return self._draws(busy, ns)
@@ -46,7 +46,7 @@ class DimmDraws:
         return None if carried is None else (carried.ns, self._draws(carried.busy, carried.ns))
 
     def stream(self, device: str, size: int, ns: int) -> Draws:
-        """Of so many bytes out of all DIMMs, read by a device in `ns`."""
+        """The draws of so many bytes out of all DIMMs, read by a device in `ns`."""
         return self._draws(self.traffic.expert(device, self._striped, self._share(size), ns, 0), ns)
 
     def stream_over_pcie(self, size: int) -> tuple[int, Draws]:

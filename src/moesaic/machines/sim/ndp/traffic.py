@@ -37,7 +37,7 @@ class Carried(NamedTuple):
 
 @dataclass(frozen=True)
 class Traffic:
-    """Of one expert size on one machine."""
+    """The traffic of one expert size on one machine."""
 
     machine: MachineSpec
     expert_bytes: int
@@ -90,7 +90,7 @@ class Traffic:
         return None
 
     def _over_pcie(self, source: str, share: Fraction) -> Carried:
-        """As slow as the link or the channels that feed it."""
+        """A transfer as slow as the link or the channels that feed it."""
         pcie = self.machine.pcie
         touched = self._dimms_of(source)
         dimms = self.dimms

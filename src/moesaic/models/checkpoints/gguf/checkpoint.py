@@ -184,7 +184,7 @@ def pieces(name: str, shape: Sequence[int]) -> list[StackPart] | None:
 
 
 def joined(parts: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Of one expert: rows of gate and up in turn, then transposed; a bias stays a row."""
+    """One expert's rows of gate and up in turn, then transposed; a bias stays a row."""
     rows = torch.stack(tuple(parts), dim=1).flatten(0, 1) if len(parts) > 1 else parts[0]
     return rows.T if rows.dim() == 2 else rows
 
@@ -243,7 +243,7 @@ class Location(NamedTuple):
 
 
 def locate(name: str, present: Container[str]) -> Location:
-    """Also of tensors that are not there: the name they would have, for messages."""
+    """The location of a tensor; for one that is absent, the name it would have, for messages."""
     layer = _LAYER.fullmatch(name)
     if layer is None:
         return Location(_GLOBAL.get(name, name))

@@ -43,7 +43,7 @@ class Layout(Protocol):
         """fp32 [out, in]; the parts of one matrix, of a stack those of one in it."""
 
     def is_harmless(self, name: str) -> bool:
-        """Of a tensor nothing reads: whether it describes only how activations are rounded."""
+        """Whether a tensor that no code reads describes only how activations are rounded."""
 
 
 def only_matrices(shape: Sequence[int], stacks: bool = False) -> None:
@@ -71,7 +71,7 @@ def multiple(what: str, count: int, of: int) -> None:
 
 
 def checked_index(index: torch.Tensor | None, count: int) -> torch.Tensor | None:
-    """Of every column its group, int64; None where equal groups follow each other."""
+    """The group of every column, int64; None where equal groups follow each other."""
     if index is None:
         return None
     if int(index.min()) < 0 or int(index.max()) >= count:
