@@ -2,7 +2,7 @@
 
 A random model with the bundled one's tokenizer answers through `LLM.generate`: microseconds per
 token as a caller sees them, of those the machine's step, and what is left. Steps are submitted
-before the last one's tokens are told (where the machine can), or begun one by one, in turns."""
+before the last one's tokens are delivered, where the machine can, or begun one by one."""
 
 from __future__ import annotations
 

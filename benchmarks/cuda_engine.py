@@ -150,9 +150,9 @@ def show(runner: Runner, timeline: Timeline, name: str) -> None:
     middle = len(report.layers) // 2
     inside = [s for s in timeline.spans if report.start_ns <= s.start_ns < report.end_ns]
     lanes = [s for s in inside if s.lane in (GPU, ENGINE)]
-    told = covered_ns(lanes, report.start_ns, report.end_ns) / report.latency_ns
+    covered = covered_ns(lanes, report.start_ns, report.end_ns) / report.latency_ns
     clock = captured._spans.uncertainty_ns
-    print(f"{name}: {report.latency_ns / 1e3:.0f} us, {told:.1%} of it told by GPU and "
+    print(f"{name}: {report.latency_ns / 1e3:.0f} us, {covered:.1%} of it accounted for by GPU and "
           f"engine; the GPU's clock is known within {clock} ns")  # fmt: skip
     spans = sorted(
         (s for s in inside if s.layer in (middle, middle + 1)),

@@ -1,4 +1,4 @@
-"""Runs the measurements one after the other and writes down what is there after each."""
+"""Runs the measurements one after the other and writes down all results after each."""
 
 from __future__ import annotations
 

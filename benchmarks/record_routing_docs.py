@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _write(ours: Path, others: list[str], page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for mark in (SIDE_BY_SIDE, BY_SOURCE):
-        put(text, mark, "")  # what is missing is said before minutes of work
+        put(text, mark, "")  # report what is missing before minutes of work
     whole = ours / f"{ALL}.moet"
     own = {whole.stem, open_trace(whole).header.model}
     parts = sorted(str(path) for path in ours.glob("*.moet") if path.stem not in own)
@@ -70,7 +70,7 @@ def _columns(files: Iterable[str], phase: str | None) -> list[Column]:
 
 
 def markdown(found: Sequence[Column], rows: Iterable[str]) -> str:
-    """Phase and shape are told only where columns differ in them."""
+    """Phase and shape are stated only where columns differ in them."""
     alike = len({column.profile.phase for column in found}) == 1
     names = [c.label.removesuffix(f" {c.profile.phase}") if alike else c.label for c in found]
     lines = [["", *names], ["---"] * (len(names) + 1)]

@@ -124,7 +124,7 @@ void Conductor::run() {
   while (true) {
     for (int i = 0; i < kSpinsBeforeSleep && state_ == State::idle; ++i) {
       relax();
-      if (i % 64 == 0) std::this_thread::yield();  // who has waited for the step may want this core
+      if (i % 64 == 0) std::this_thread::yield();  // a thread that waits for the step may need this core
     }
     await_step();
     if (state_ == State::stopping) return release_gpu();
@@ -156,7 +156,7 @@ void Conductor::conduct_step() {
   }
 }
 
-// The GPU goes on without us, so that the stream can be synchronised; its result is worthless.
+// The GPU continues without the CPU's sums, so that the stream can be synchronised; its result is discarded.
 void Conductor::release_gpu() {
   config_.mailbox.table[0] = config_.mailbox.table[3] = 0;
   store(config_.mailbox.planned, kReleased);

@@ -46,7 +46,7 @@ class Slots {
     return slot;
   }
 
-  // What was taken is given up: nothing will arrive.
+  // Frees a slot that was taken for a copy which will not arrive.
   void give_up(int index, int slot) {
     free_.push_back(slot);
     brain_.state->inputs.held[index / experts_] -= 1;

@@ -20,7 +20,7 @@ struct CachedHeads {
 struct AttendedSequence {
   const std::uint16_t* queries = nullptr;  // bf16 [tokens, heads, width]
   CachedHeads keys, values;                // of `positions` tokens, the new ones at the end
-  // Of the new tokens, [tokens, kv heads * width]: written into the cache first. Null: they are there.
+  // Of the new tokens, [tokens, kv heads * width]: written into the cache first. Null: they are in the cache already.
   const std::uint16_t *new_keys = nullptr, *new_values = nullptr;
   int tokens = 0, positions = 0;
   int first = 0;                 // the position in the sequence of the first key

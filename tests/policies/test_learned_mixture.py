@@ -178,7 +178,7 @@ def test_without_followers_it_is_not() -> None:
     assert cache.values[0, 2] < cache.values[0, 0]
 
 
-def test_hits_that_only_followers_can_foretell() -> None:
+def test_hits_that_only_followers_can_forecast() -> None:
     """Of six pairs in a circle three have slots: what was used last is used again last of all."""
 
     def hits(followers: bool) -> float:

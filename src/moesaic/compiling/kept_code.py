@@ -150,7 +150,7 @@ class _KeptCode(FunctionCache):  # type: ignore[misc]
 # Lets signals wait while the compiler calls back into Python. LLVM calls Python functions when it
 # has made machine code. A signal that came meanwhile is handled in them, and what its handler
 # raises (KeyboardInterrupt, the end by SIGTERM) is printed as "Exception ignored" and lost: the
-# process goes on, without the code of which LLVM told.
+# process continues without the code that LLVM has just made.
 
 _ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
 

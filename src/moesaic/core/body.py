@@ -26,8 +26,8 @@ class Decider(Protocol):
     def decide(self, routing: LayerRouting, view: View) -> LayerPlan: ...
 
     def wants_forecasts(self) -> int:
-        """Of how many layers after the one decided forecasts are of use now; 0: nothing could be
-        moved by them. Asked by a body that can forecast, and by no other."""
+        """The number of layers after the one decided whose forecasts are of use now; 0: they could
+        move nothing. Only a body that can forecast asks."""
         ...
 
     def look_ahead(self, forecasts: Sequence[Forecast] = ()) -> tuple[Move, ...]:

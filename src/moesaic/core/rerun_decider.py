@@ -23,7 +23,7 @@ class PassWants:
 
 @dataclass(frozen=True, slots=True)
 class KnownWants:
-    """Of a pass before it begins, for up to `distance` layers ahead of the one under way.
+    """What is known of a pass before it begins, for up to `distance` layers ahead.
     `whole`: every token runs again; `trusted`: else the brain need not judge forecasts that hold
     nothing but these."""
 

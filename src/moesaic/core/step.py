@@ -50,8 +50,8 @@ class Step:
 
     @cached_property
     def decode_tokens(self) -> int:
-        """Of sequences that bring one token. A prompt's last piece may be one token, too: it costs
-        what a decoded token costs, and counts as one."""
+        """The number of sequences that bring one token. A prompt's last piece may be one token,
+        too: it costs what a decoded token costs, and counts as one."""
         return sum(each.new_tokens == 1 for each in self.sequences)
 
     @property

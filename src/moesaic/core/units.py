@@ -20,7 +20,7 @@ def slowed_by(alone: float, beside: float) -> int:
 
 
 def nonzero_slowdown(slowed: int) -> int:
-    """Of a measurement on a real machine, where copies and CPU share memory: that it found nothing
-    is noise, too. A planner that is told so moves whatever it can, and does not learn what that
-    costs; told of a thousandth, it does."""
+    """At least one thousandth, for measurements on a real machine, where copies and CPU share
+    memory: 0 is noise there. A planner that believes 0 moves whatever it can, and does not learn
+    what that costs; one that believes a thousandth does."""
     return max(slowed, 1)

@@ -1,4 +1,4 @@
-"""Processes that compute parts of a study, and what is said when one of them ends too early."""
+"""Processes that compute parts of a study, and the message when one of them ends too early."""
 
 from __future__ import annotations
 

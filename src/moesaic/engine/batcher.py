@@ -220,8 +220,8 @@ class Batcher:
     def _drafted(
         self, scheduled: list[Scheduled], work: ForwardPass, logits: torch.Tensor
     ) -> list[Update]:
-        """With a gate that drafts: prompts as ever, drafts are kept for their check, and a check
-        may bring several tokens of a request at once."""
+        """Updates under a gate that drafts: prompts as without a gate, drafts are kept for their
+        check, and a check may bring several tokens of a request at once."""
         updates: list[Update] = []
         first = 0
         for (request, count), given in zip(scheduled, work.pieces, strict=True):

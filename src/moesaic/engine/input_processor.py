@@ -58,7 +58,7 @@ class InputProcessor:
         return [self._checked(tokens, own, number) for number in range(own.n)]
 
     def request(self, prompt: Prompt, params: SamplingParams | None = None) -> Request:
-        """One request, where several cannot be told apart."""
+        """Make one request; parameters that ask for several answers are refused."""
         return self._checked(self._tokens(prompt), self._alone(params))
 
     def conversation(self, messages: Messages, params: SamplingParams | None = None) -> Request:

@@ -57,8 +57,9 @@ class KVSlots:
             self._runner.free_slot(slot)
 
     def acquire(self, prompt: Sequence[int]) -> Prefix:
-        """A free slot with the entries of this many tokens of the prompt. A slot is gone on with
-        where most of what it holds is of use; else the least recently used one is emptied."""
+        """A free slot with the entries of this many tokens of the prompt. A slot is
+        continued where most of what it holds is of use; else the least recently used one is
+        emptied."""
         if not self.reuse:
             return Prefix(self._free.pop(0), 0)
         wanted = np.array(prompt[:-1], dtype=np.int64)  # the last one's logits are wanted

@@ -2,7 +2,7 @@
 
 `layerwise` is PyTorch, layer by layer, and takes everything. `cpu_step` is one native call per
 decode step, `captured` a decode step as one CUDA graph: both are faster, and take what their
-kernels know. Of each part that one of them lacks, the name and the layers are said."""
+kernels know. A refusal names each part that an executor lacks, and its layers."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class ConfigReader:
         return self.value(field) is not None
 
     def value(self, field: str) -> Any:
-        """Whatever is there; None where nothing is."""
+        """The field's value; None where the field is absent."""
         self._read.add(field)
         return self._fields.get(field)
 

@@ -1,4 +1,4 @@
-"""Models without experts: what they are told by, and what is said about them."""
+"""Models without experts: how they are recognised, and the message about them."""
 
 from __future__ import annotations
 

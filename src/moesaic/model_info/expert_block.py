@@ -12,7 +12,7 @@ from moesaic.core.dtypes import weight_bytes
 ALIGNMENT = 64  # bytes: a cache line, and a multiple of every element size
 SCALE_BYTES = 2  # of a group's scale
 BIAS_BYTES = 4  # of one bias
-# How a block's bytes are laid out, by who fills it. Packed files name it: a change of the bytes
+# How a block's bytes are laid out, by what fills it. Packed files name it: a change of the bytes
 # is a new number here, and old files are refused.
 ROWS = "rows-1"  # kernels/reference.py, kernels/quantized.py
 STRIPS = "strips-1"  # native/layout/, the same for every instruction set

@@ -17,7 +17,7 @@ from moesaic.models.linear import Linear
 
 
 def placed_decoder(decoder: Decoder, device: str) -> Decoder:
-    """The same network on a device, computed by torch only; what is there already is shared."""
+    """The same network on a device, computed by torch only; tensors already there are shared."""
     embedding = decoder.embedding.to(device)
     tied = decoder.head is decoder.embedding
     return Decoder(

@@ -3,7 +3,7 @@
 A decider around a brain (core/body.py). It remembers the ranking of every layer of a pass, all of
 top-k, whatever the tokens used of it. In the next pass, tokens that run again have known wants in
 every layer from the beginning: they are handed to the brain as forecasts of the next layers,
-instead of what the body or the brain would predict. Other tokens are forecast as ever.
+instead of what the body or the brain would predict. Other tokens are forecast as in any pass.
 
 A machine that asks the brain without Python takes what is known of a pass before it begins, does
 the same (native/conductor/look_ahead.cpp) and leaves what that pass wanted (core/rerun_decider.py).

@@ -1,4 +1,4 @@
-"""What the brain remembers: records, by who writes them, and the arrays' shapes.
+"""What the brain remembers: records, by the code that writes them, and the arrays' shapes.
 
 Compiled functions name the records that they read. Those that need most of them take the whole
 `State`. The native conductor reads and writes the same memory: `native/conductor/brain_records.h`

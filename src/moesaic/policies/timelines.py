@@ -134,7 +134,7 @@ def finish_arrivals(
 def finish_time(kind: Ints, ready: Ints, gpu: Ints, cpu: Ints, lanes: Ints, n: int) -> int:
     """When the last lane ends if every expert is served as `kind` says.
 
-    The GPU takes what is there first, then what arrives, in order of arrival."""
+    The GPU takes resident experts first, then what arrives, in order of arrival."""
     gpu_end, cpu_work = lanes[GPU_FREE], lanes[CPU_FIRST]
     cpu_used = False
     coming = 0

@@ -41,7 +41,7 @@ class RoutingArrays:
 
 
 def check_experts(path: object, experts: NDArray[Any], num_experts: int | None = None) -> int:
-    """Returns how many experts a layer has: what is said, or the next power of two above the
+    """Return how many experts a layer has: the stated number, or the next power of two above the
     highest number, which is how many most models have."""
     if experts.ndim != 3:
         raise BadTrace(

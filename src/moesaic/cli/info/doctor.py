@@ -242,7 +242,7 @@ class Environment:
     packages: dict[str, str | None]  # of `PACKAGES`: the installed version
     machine_file: Path
     measured: bool  # whether the file is there
-    machine_problem: str | None  # why it cannot be used although it is there
+    machine_problem: str | None  # why it cannot be used although it exists
     emulated_measured: bool  # whether it is also described with an emulated accelerator
     kernel: str  # what the CPU computes experts with
     cache_folder: Path  # of compiled policies

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class AdvisedPolicies(NamedTuple):
-    """`words` is the line to say once nothing is wrong with the other options; no system where
+    """`words` is the line to print once the other options are accepted; no system where
     policies are named, or where no systems were compared on the machine."""
 
     system: str | None = None

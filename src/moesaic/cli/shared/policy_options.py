@@ -74,7 +74,7 @@ promote_option = click.option(
 
 
 def policy_choices(system: str | None = None) -> Callable[[F], F]:
-    """Options for the policies; `system` is said to be the one that is used without them."""
+    """Options for the policies; help names `system` as the default."""
     default = f"  [{system}]" if system is not None else ""
     own = PolicySet()
     return stack(

@@ -76,7 +76,7 @@ def _cell(
 
 
 def headline(winner: Winner) -> str:
-    """The fastest, or those that cannot be told apart."""
+    """The fastest, or those that cannot be distinguished."""
     return winner.system if winner.clear else f"{winner.system} = {winner.following}"
 
 

@@ -102,8 +102,8 @@ class Constraints:
 
 
 def _readable(definition: str) -> str:
-    """A tokenizer.json with the decoder that llguidance knows: the mark of a space is told by a
-    replacement, not by the decoder `Metaspace`."""
+    """A tokenizer.json with the decoder that llguidance knows: a replacement states the mark of a
+    space, not the decoder `Metaspace`."""
     fields = json.loads(definition)
     decoder = fields.get("decoder") or {}
     several = decoder.get("decoders") or []

@@ -45,7 +45,7 @@ def run_bench(
     fallback_ratio: float | None = None,
     layerwise: bool = False,
 ) -> Iterator[BenchRow]:
-    """Every configuration in every test, `count` times; each row when it is there. `advance(1)` is
+    """Every configuration in every test, `count` times; each when complete. `advance(1)` is
     called after every step that counts; `recorders`, none or one for each configuration, record
     its last decode test. A gate runs a share of `fallback_ratio` again, None: those that it
     rejects. `layerwise`: steps are driven from Python, also where they could be captured."""

@@ -44,7 +44,7 @@ ON_DEMAND = PolicySet.of(schedule="gpu-only", cache="lru", prefetch="none", prom
 MOVING = PolicySet()
 PROMOTING = PolicySet.of(schedule="hybrid", cache="mrs", prefetch="none")
 BATCH, _LENGTH = 8, 64
-_MANY = 5  # experts of a call of the CPU, from which one more is told
+_MANY = 5  # experts of a call of the CPU from which the time of one more is derived
 _CALLS = 9
 _ENOUGH = 8  # layers with copies, to say what they cost the CPU
 _CPU_LAST = 3  # experts on the CPU with which it ends after the GPU

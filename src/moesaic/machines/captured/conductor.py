@@ -39,7 +39,7 @@ class LayerTimes(NamedTuple):
     publishing: int  # right before the plan was
     cpu_begun: int  # 0: no experts
     cpu_ended: int
-    summing: int  # right before the GPU was told that the CPU's sum is ready
+    summing: int  # right before the GPU was signalled that the CPU's sum is ready
 
 
 class LayerWork(NamedTuple):
@@ -68,7 +68,7 @@ class Decision(NamedTuple):
 
     resident: list[int]  # [layers * experts]
     held: list[int]  # [layers]
-    flights: list[int]  # layer, expert, nanoseconds until it is there
+    flights: list[int]  # layer, expert, nanoseconds until it arrives
     plan: list[int]
     background: list[int]
     occupied: int

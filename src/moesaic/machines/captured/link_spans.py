@@ -27,7 +27,7 @@ class LinkSpans:
 
     def __init__(self, experts: int) -> None:
         self._experts = experts
-        self._edge = 0  # everything before it has been told
+        self._edge = 0  # everything before it has been reported
         self._durations: list[int] = []
 
     def of(self, step: CapturedStep, stamps: Sequence[LayerStamps]) -> list[Span]:

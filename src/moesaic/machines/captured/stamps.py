@@ -10,9 +10,9 @@ import torch
 
 
 class LayerStamps(NamedTuple):
-    """Of one layer, in nanoseconds of the GPU's clock: routing left, shared experts ended, plan
-    seen, resident experts ended (0: not told from the others, or none), all experts ended, the
-    CPU's sum seen."""
+    """Times of one layer, in nanoseconds of the GPU's clock: routing left, shared experts ended,
+    plan seen, resident experts ended (0: not distinguished from the others, or none),
+    all experts ended, the CPU's sum seen."""
 
     routed: int
     shared: int

@@ -68,8 +68,8 @@ class CpuPart:
         return out
 
     def probe(self, dtype: torch.dtype, tokens: int, experts: int) -> int:
-        """Without handing over to the thread: a conductor has none. Two experts of a few tokens are
-        told from one by a call with more: on many cores the difference is small."""
+        """Measure without handing over to the thread: a conductor has none. For a few tokens, the
+        time of a further expert is taken from a call with more: on many cores it is small."""
         if experts == 1 or tokens > _MANY_TOKENS:
             return self._measured(dtype, tokens, experts)
         one, more = (self._measured(dtype, tokens, count) for count in (1, _MORE_EXPERTS))

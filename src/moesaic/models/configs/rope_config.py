@@ -70,7 +70,7 @@ def score_magnitude(config: ConfigReader) -> float:
 
 
 def _fields(config: ConfigReader) -> ConfigReader:
-    """All that is said about positions, in one table. Transformers before 5.18 writes a default of
+    """All fields about positions, in one table. Transformers before 5.18 writes a default of
     `partial_rotary_factor` beside the tables and computes with the table's."""
     fields: dict[str, Any] = {}
     tables = (config.table("rope_parameters"), config.table("rope_scaling"))

@@ -1,5 +1,5 @@
 """The small files beside a tokenizer.json: which tokens have a name, which ones end a text, and
-the chat template. All of them may be absent; what is there and malformed is BadTokenizer.
+the chat template. All of them may be absent; one that exists and is malformed is BadTokenizer.
 """
 
 from __future__ import annotations

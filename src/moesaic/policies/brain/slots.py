@@ -21,8 +21,8 @@ _UNKNOWN, _FIRST = 0, 2
 
 @compiled
 def open_slots(setup: Setup, inputs: Inputs, slots: SlotState) -> None:
-    """Begin a plan: nothing is added yet, and every resident may go. Who is not resident, under way
-    or added by this plan, is no victim and needs no shield."""
+    """Begin a plan: nothing is added yet, and every resident may go. An expert that is
+    not resident, under way or added by this plan is no victim and needs no shield."""
     slots.shield[:] = 0
     slots.held[:] = inputs.held
     _forget_changed_layers(setup, inputs, slots)

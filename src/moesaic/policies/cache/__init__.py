@@ -95,7 +95,7 @@ caches.register(
 caches.register(
     "learned-speed",
     f"{_HERE}.learned_speed:LearnedSpeed",
-    "averages of routing at five speeds, weighed by how well each has foretold what was used",
+    "averages of routing at five speeds, weighed by how well each has forecast what was used",
     (
         Parameter(
             "lag",
@@ -116,7 +116,7 @@ caches.register(
 caches.register(
     "learned-mixture",
     f"{_HERE}.learned_mixture:LearnedMixture",
-    "averages at five speeds and what followed the last experts, mixed by what each has foretold",
+    "averages at five speeds and what followed the last experts, mixed by what each has forecast",
     (
         Parameter(
             "lag",

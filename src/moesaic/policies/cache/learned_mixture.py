@@ -1,5 +1,5 @@
 """The averages of `learned-speed` and what follows a token's experts, mixed by how well each has
-foretold what tokens use.
+forecast what tokens use.
 
 `learned-speed` weighs whole forecasts, and one soon has nearly all weight. Here every layer learns
 the mixture that has given the experts used since the highest probability: after every step a

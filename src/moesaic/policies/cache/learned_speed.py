@@ -1,8 +1,8 @@
 """Running averages at five speeds, and what follows a token's experts, weighed by how well each has
-foretold what tokens use.
+forecast what tokens use.
 
 How fast the experts of a text change differs from model to model and from layer to layer: in some
-routing the last few tokens tell what comes next, in other only the mean over all of them does, and
+routing the last few tokens show the next, in other only the mean over all of them does, and
 a cache that follows the last few there moves experts after noise. So every layer keeps several
 averages of the same routing, makes forecasts of them, and, as a Bayesian mixture does, weighs each
 forecast by the probability it has given to the experts that were used since: one of up to `lag`

@@ -38,7 +38,7 @@ def from_moe_trace(path: Path, top_k: int | None) -> Imported:
             f"{sizes[odd[0]]} rows of layer {layers[at]} are no multiple of top-k {top_k}",
         )  # fmt: skip
     known = np.unique(layers)
-    if len(known) == 1:  # the passes cannot be told apart
+    if len(known) == 1:  # the passes cannot be distinguished
         found = experts.reshape(-1, 1, top_k)
         return Imported([ImportedDocument(found, np.arange(len(found)))])
     return _of_passes(path, known, layers, experts, begins, sizes // top_k, top_k)

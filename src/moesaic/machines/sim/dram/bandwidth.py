@@ -1,5 +1,5 @@
 """The table that machine models read: bytes per second of streaming one block (an expert) from
-memory, by who reads it and how many ranks hold it.
+memory, by its reader and by how many ranks hold it.
 
 - `host`: over sub-channels whose ranks share one data bus.
 - `ndp`: inside the DIMM, every rank over a command and a data path of its own.
