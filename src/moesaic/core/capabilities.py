@@ -25,8 +25,8 @@ class Capabilities:
     own_memory: bool = False  # slots and network are in a memory that is not the host's
 
     def staging_slots(self, experts: int, block_bytes: int) -> int:
-        """For layers of so many experts of this size: no more than a layer has, and where experts
-        are large, two."""
+        """The slots for layers of so many experts of this size: no more than a layer has, and where
+        experts are large, two."""
         return min(self.staging, experts, max(_STAGED_BYTES // block_bytes, 2))
 
     def __post_init__(self) -> None:

@@ -52,7 +52,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a complete expert can lie: whole in one memory, in equal stripes over several, or split
+    """A place for a complete expert: whole in one memory, in equal stripes over several, or split
     over several by its intermediate width, so that each memory's owner can compute its part."""
 
     layout: str

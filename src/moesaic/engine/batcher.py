@@ -32,10 +32,10 @@ from moesaic.machines.real.forward_pass import ForwardPass, Piece, RowSampling
 
 
 class Batcher:
-    """Not thread-safe. A request whose tokens cannot be computed, sampled or shown ends with its
-    error (`Request.failure`), and the others go on. An interruption, or an error of what they share
-    (the recording, the gate), ends all requests and is raised; new ones can be submitted
-    afterwards."""
+    """The batcher, which is not thread-safe. A request whose tokens cannot be computed, sampled or
+    shown ends with its error (`Request.failure`), and the others go on. An interruption, or an
+    error of what they share (the recording, the gate), ends all requests and is raised; new ones
+    can be submitted afterwards."""
 
     def __init__(
         self,

@@ -16,8 +16,8 @@ BIG_PASSES = "big passes"  # where the time of the full model comes from, if it 
 
 @dataclass(frozen=True, slots=True)
 class GateStats:
-    """Of decoded tokens; prompts, and passes with a piece of one, are left out of times and reads.
-    None where there is nothing to say, as mostly of the gate `full`."""
+    """Statistics of decoded tokens; prompts, and passes with a piece of one, are left out of times
+    and reads. None where there is nothing to say, as mostly of the gate `full`."""
 
     name: str
     fallback_ratio: float | None = None  # share of tokens that ran again

@@ -146,8 +146,8 @@ class KVSlots:
 
 
 def _prompt(request: Request) -> Tokens:
-    """From its array of tokens: a tuple takes forty times as long, and requests that wait ask in
-    every step."""
+    """The prompt from its array of tokens: a tuple takes forty times as long, and requests that
+    wait ask in every step."""
     return np.array(request.sampling.seen[: len(request.prompt)], dtype=np.int64)
 
 

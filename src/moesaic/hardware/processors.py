@@ -46,7 +46,7 @@ class Processor(Checked):
         return self.expert_gb_s.get(dtype, self.effective_bandwidth_gb_s)
 
     def factors(self, dtype: str) -> dict[int, float]:
-        """By token count, the measured time of an expert over that of its roofline; in between,
+        """By token count: the measured time of an expert over that of its roofline; in between,
         factors lie on straight lines."""
         table = self.expert_factor.items()
         return {int(key.partition("-")[2]): f for key, f in table if key.startswith(f"{dtype}-")}

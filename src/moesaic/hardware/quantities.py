@@ -44,8 +44,8 @@ def quantity(field: str) -> Quantity:
 
 
 def unit_of(key: str) -> str:
-    """Of a number by its key, `gpu.matmul_tflops.bf16`: the part of it that is a field's name
-    says so, others name parts of a machine."""
+    """The unit of a number by its key, `gpu.matmul_tflops.bf16`: the part of it that is a field's
+    name says so, others name parts of a machine."""
     found = (quantity(name) for name in key.split(".")[1:])
     unit = next((each.unit for each in found if each.unit), "")
     return "fraction" if key.endswith("_efficiency") else unit

@@ -18,8 +18,8 @@ _ASKED = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
 @cache
 def keep_freed_memory() -> bool:
-    """For the whole process, once; whether it does. Another allocator, and what the user has asked
-    of glibc, stay as they are."""
+    """Keep freed memory in the whole process, once; return whether it does. Another allocator, and
+    what the user has asked of glibc, stay as they are."""
     if platform.libc_ver()[0] != "glibc" or any(name in os.environ for name in _ASKED):
         return False
     try:

@@ -258,8 +258,8 @@ class HeadNorms(NamedTuple):
 
 
 class Angles(NamedTuple):
-    """Of every token: fp32 [tokens, dim / 2]. The first `dim` values of a head are turned, in pairs
-    of neighbours (`interleaved`) or half of `dim` apart."""
+    """The angles of every token: fp32 [tokens, dim / 2]. The first `dim` values of a head are
+    turned, in pairs of neighbours (`interleaved`) or half of `dim` apart."""
 
     cos: torch.Tensor
     sin: torch.Tensor

@@ -118,8 +118,8 @@ class SmallestMachine:
 
 
 def smallest_machine(spec: ModelSpec, settings: EngineSettings) -> SmallestMachine:
-    """For one sequence of a usual length, in the precisions of the settings, on the machine that
-    they are for."""
+    """The smallest machine for one sequence of a usual length, in the precisions of the settings,
+    on the machine that they are for."""
     context = min(spec.max_context or DEFAULT_LENGTH, DEFAULT_LENGTH)
 
     one = replace(settings, accelerator="none", max_sequences=1, max_model_len=context)

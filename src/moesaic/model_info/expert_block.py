@@ -69,8 +69,8 @@ def lay_out(form: GroupFormat, hidden: int, intermediate: int) -> BlockLayout:
 
 
 def block_bytes(dtype: str, hidden: int, intermediate: int, bias: bool = False) -> int:
-    """Of one packed expert, in any precision: enough for any kernel that fills it. Biases of gate,
-    up and down, in fp32, are the last part."""
+    """The bytes of one packed expert, in any precision: enough for any kernel that fills it. Biases
+    of gate, up and down, in fp32, are the last part."""
     biases = aligned(BIAS_BYTES * (2 * intermediate + hidden)) if bias else 0
     return _weight_part_bytes(dtype, hidden, intermediate) + biases
 

@@ -51,8 +51,8 @@ def native_workspace(
 
 
 def linear_workspace(inputs: int, tokens: int, workers: int) -> int:
-    """Of a product of so many tokens with one packed matrix, in any precision, at most: the tokens
-    ready to be multiplied, and every worker's sums (native/linear/linear.cpp)."""
+    """The workspace of a product of so many tokens with one packed matrix, in any precision, at
+    most: the tokens ready to be multiplied, and every worker's sums (native/linear/linear.cpp)."""
     panel = _up(tokens, STRIP) * STRIP * _up(inputs, 32) * (_ROW_BYTES + 8)
     sums = _MAX_STRIPS * min(tokens, _CHUNK_TOKENS) * STRIP * 4 + _SCRATCH
     needed = panel + workers * sums
@@ -60,8 +60,8 @@ def linear_workspace(inputs: int, tokens: int, workers: int) -> int:
 
 
 def attention_workspace(heads: Heads, tokens: int, workers: int) -> int:
-    """Of a prompt's attention with so many new tokens of a sequence, at most: every worker's rows,
-    block of keys and values, and scores (native/rows/attention_job.cpp)."""
+    """The workspace of a prompt's attention with so many new tokens of a sequence, at most: every
+    worker's rows, block of keys and values, and scores (native/rows/attention_job.cpp)."""
     if any(each % 32 or not 0 < each <= _MAX_HEAD for each in (heads.width, heads.values)):
         return 0  # PyTorch's
     group = heads.queries // heads.keys

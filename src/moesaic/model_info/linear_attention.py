@@ -62,8 +62,8 @@ class LinearAttentionSizes:
         return matrices + self.small_params(hidden)
 
     def kept_bytes(self, dtype: str) -> int:
-        """Of one layer and sequence, with activations in `dtype`: the state, an older one, and
-        the inputs in between."""
+        """The bytes of one layer and sequence, with activations in `dtype`: the state, an older
+        one, and the inputs in between."""
         rows = 2 * (self.conv_kernel - 1) + LOGGED
         rates = 4 * 2 * self.value_heads * LOGGED
         return 2 * self.state_bytes + weight_bytes(rows * self.channels, dtype) + rates

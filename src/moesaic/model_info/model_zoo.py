@@ -52,8 +52,8 @@ def load_model(name_or_path: str) -> ModelSpec:
 
 
 def _by_id(hub_id: HubId) -> ModelSpec:
-    """From its config alone, which is fetched. Where it cannot be, an id whose shape is known by
-    the name alone says so."""
+    """The model from its config alone, which is fetched. Where it cannot be, an id whose shape is
+    known by the name alone says so."""
     try:
         return read_model_config(fetch_config(hub_id))
     except CannotFetch as error:

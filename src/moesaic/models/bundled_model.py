@@ -35,7 +35,7 @@ def is_bundled(folder: Path) -> bool:
 
 
 def model_path(model: str | os.PathLike[str] | None) -> Path:
-    """Where a model lies that was named by its directory or as the package's own, or not at all.
+    """The path of a model that was named by its directory or as the package's own, or not at all.
 
     The name wins over a directory of the same name; write ./NAME for the directory."""
     if model is None or (isinstance(model, str) and model.lower() == NAME):

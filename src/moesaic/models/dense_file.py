@@ -43,8 +43,9 @@ def dense_shapes(model: OpenModel) -> Shapes:
 
 
 def write_dense(model: OpenModel, file: IO[bytes]) -> None:
-    """As stored. The table of contents, which comes first in the format, is written last, when the
-    dtypes are known; the room kept for it is filled up with spaces, as the format allows."""
+    """Write tensors as stored. The table of contents, which comes first in the format, is written
+    last, when the dtypes are known; the room kept for it is filled up with spaces, as the format
+    allows."""
     shapes = dense_shapes(model)
     room = sum(len(name) + 21 * len(shape) + _LONGEST_ENTRY for name, shape in shapes.items())
     room = -(-room // 64) * 64 + 64 - LENGTH_BYTES  # tensors begin at a cache line

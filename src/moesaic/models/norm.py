@@ -17,8 +17,8 @@ class RmsNorm(NamedTuple):
     dense: DenseRunner | None = None  # whose workers normalise many rows
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Over the last dimension, in fp32; rounded before the weight, as the stock models do, and
-        after it where the weight is in fp32 itself."""
+        """Normalise over the last dimension, in fp32; rounded before the weight, as the stock
+        models do, and after it where the weight is in fp32 itself."""
         if self.dense is not None and self.dense.rows.takes(x, self.weight):
             return self.dense.rows.norm(x, self.weight, self.eps)
         scaled = functional.rms_norm(x.float(), self.weight.shape, eps=self.eps)

@@ -76,8 +76,9 @@ class PolicySet:
 
     @classmethod
     def of(cls, **choices: Unpack[Choices]) -> PolicySet:
-        """From names, `name:parameter=value,...` or `policy(name, parameter=value)`; what is not
-        given has its default: `PolicySet.of(schedule="hybrid", cache=policy("mrs", alpha=0.7))`."""
+        """Make a set from names, `name:parameter=value,...` or `policy(name, parameter=value)`;
+        what is not given has its default: `PolicySet.of(schedule="hybrid", cache=policy("mrs",
+        alpha=0.7))`."""
         return cls().but(**choices)
 
     def but(self, **choices: Unpack[Choices]) -> PolicySet:
@@ -119,8 +120,8 @@ class PolicySet:
         return round(cache_ratio * layers * experts)
 
     def as_dict(self, phase: str | None = None) -> dict[str, Any]:
-        """As results record it: every policy as it would be given again, and all parameters.
-        Without a phase, of runs that have both."""
+        """The set as results record it: every policy as it would be given again, and all
+        parameters. Without a phase, of runs that have both."""
         chosen = {
             "schedule": self.schedule_for(phase or "decode"),
             "cache": self.cache,

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def planned_for(prepared: Prepared, answers: int, length: int, fixed: bool) -> Prepared:
-    """As many sequences at once as there are answers, up to MAX_SEQUENCES, each of `length` tokens
-    (the longest prompt and its answer) or, where that is `fixed`, of what was asked for; fewer
-    where memory does not allow it. `prepared` is planned for one sequence."""
+    """Plan for as many sequences at once as there are answers, up to MAX_SEQUENCES, each of
+    `length` tokens (the longest prompt and its answer) or, where that is `fixed`, of what was asked
+    for; fewer where memory does not allow it. `prepared` is planned for one sequence."""
     from moesaic.engine.replanning import with_capacity
 
     one = prepared.plan.capacity.length

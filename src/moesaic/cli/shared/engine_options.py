@@ -208,7 +208,7 @@ def _check_link(asked: Mapping[str, Any], settings: EngineSettings) -> None:
 def _with_default_system(
     asked: Mapping[str, Any], settings: EngineSettings, announce: bool
 ) -> EngineSettings:
-    """With a GPU: say where costs come from, and take the system that `moesaic profile` found
+    """With a GPU: print where costs come from, and take the system that `moesaic profile` found
     fastest, where neither a system nor a policy was asked for."""
     from moesaic.machines.accelerators import ACCELERATORS
 

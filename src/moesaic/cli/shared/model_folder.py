@@ -28,8 +28,8 @@ _LAYOUT = (
 
 
 def model_folder(model: str | None, settings: EngineSettings | None = None) -> Path:
-    """Of the model that was named, or of the bundled one; a GGUF file itself. One that is named by
-    its id on the hub is fetched, if it can be run here with these settings."""
+    """The folder of the model that was named, or of the bundled one; a GGUF file itself. One named
+    by its id on the hub is fetched, if it can be run here with these settings."""
     if not all(find_spec(package) for package in _PACKAGES):
         raise MissingExtra("running a model", "engine")
     path = model_path(model)

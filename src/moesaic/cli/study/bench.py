@@ -300,8 +300,8 @@ def _grid(asked: dict[str, Any]) -> list[tuple[str, EngineSettings]]:
 
 
 def _on_one_device(asked: dict[str, Any]) -> dict[str, Any]:
-    """With an accelerator that can do all that is compared, where none is named: what is measured
-    in one table is measured on the same devices."""
+    """The options with an accelerator that can do all that is compared, where none is named: what
+    is measured in one table is measured on the same devices."""
     from moesaic.machines.accelerators import AUTO, chosen_gpu
 
     if asked["accelerator"] not in (None, AUTO):

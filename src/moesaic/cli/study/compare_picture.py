@@ -90,8 +90,8 @@ def style(index: int) -> dict[str, Any]:
 
 
 def ceiling(heights: Sequence[float]) -> float:
-    """Where bars end. Those many times the usual height are cut there: drawn whole, they would
-    leave the others a few pixels to differ in."""
+    """The height at which bars end. Those many times the usual height are cut there: drawn whole,
+    they would leave the others a few pixels to differ in."""
     if not heights:
         return 0.0
     limit = CUT_FROM * median(heights)

@@ -161,8 +161,8 @@ def _window(settings: EngineSettings, max_context: int, tokens: int) -> int:
 def _sized_for(
     settings: EngineSettings, max_context: int, window: int, questions: Sequence[Question]
 ) -> EngineSettings:
-    """For the window and, where there are some, for several questions at once. `max_context` is the
-    model's context, 0 if it does not say."""
+    """Settings for the window and, where there are some, for several questions at once.
+    `max_context` is the model's context, 0 if it does not say."""
     if not questions:
         return replace(settings, max_model_len=window)
     prompt = max(len(each.prompt) for each in questions)

@@ -13,9 +13,9 @@ COLUMNS = ("machine", "cache", "fastest", "tok/s", "over baseline", "over next",
 
 @dataclass(frozen=True, slots=True)
 class Winner:
-    """Of one machine at one cache ratio. `skipped` is why nothing runs there; then all else is
-    empty. `over_baseline` is None where the baseline does not run, `over_next` where nothing else
-    does."""
+    """The winner on one machine at one cache ratio. `skipped` is why nothing runs there; then all
+    else is empty. `over_baseline` is None where the baseline does not run, `over_next` where
+    nothing else does."""
 
     machine: str
     cache_ratio: float

@@ -56,8 +56,8 @@ class Sizes:
 
     @classmethod
     def of(cls, spec: ModelSpec, settings: EngineSettings) -> Sizes:
-        """Where settings say `auto`: as the model was published. Experts follow the rest, unless
-        they were published in integers."""
+        """The precisions; where settings say `auto`, as the model was published. Experts follow the
+        rest, unless they were published in integers."""
         published = published_dtypes(spec)
         dtype = published.dense if settings.dtype == "auto" else settings.dtype
         expert_dtype = settings.expert_dtype
@@ -203,8 +203,8 @@ class Sizes:
 
     @property
     def pair_buffers(self) -> int:
-        """Of the GPU's expert kernels, for every pair of a token and an expert: its activations in
-        bf16 and its result in fp32. Other precisions are computed by PyTorch."""
+        """The buffers of the GPU's expert kernels, for every pair of a token and an expert: its
+        activations in bf16 and its result in fp32. Other precisions are computed by PyTorch."""
         if self.dtype != "bf16" or self.expert_dtype not in TILES:
             return 0
         spec, pairs = self.spec, self.step_tokens * self.spec.top_k

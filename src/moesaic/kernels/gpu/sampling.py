@@ -69,7 +69,7 @@ def _count(logits, rows, counts, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):
 
 @triton.jit
 def _ranks(counts, start, seen, best, temperature, top_k, BLOCK: tl.constexpr):
-    """Of a block of ranks: how many tokens top-k keeps of each (all that are tied with the k-th),
+    """For a block of ranks: how many tokens top-k keeps of each (all that are tied with the k-th),
     and what one of them weighs. `seen`: tokens of the ranks in front."""
     rank = start + tl.arange(0, BLOCK)
     count = tl.load(counts + rank, mask=rank < _RANKS, other=0)

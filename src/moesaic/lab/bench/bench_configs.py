@@ -94,8 +94,8 @@ def check_fallbacks(
 
 
 def _sized_for(settings: EngineSettings, cases: Sequence[Case], tokens: int) -> EngineSettings:
-    """For just these tests, or for longer sequences where they were asked for. `tokens`: that one
-    sequence may decode in a step."""
+    """Settings for just these tests, or for longer sequences where they were asked for. `tokens`:
+    that one sequence may decode in a step."""
     batch, length = largest_batch(cases), longest(cases)
     if settings.max_model_len is not None and settings.max_model_len < length:
         raise ImpossibleSetting(

@@ -244,9 +244,9 @@ class MeasuredRouting:
 def measured_routing(
     spec: ModelSpec, trace: Path | None, first: int, rounds: int, tokens: int
 ) -> MeasuredRouting:
-    """Of a recorded trace, or synthetic where there is none; refused where it is too short for one
-    round from token `first`, the largest that is measured from, on. Later rounds of a short trace
-    begin again at the token that measuring begins at."""
+    """The routing of a recorded trace, or synthetic where there is none; refused where it is too
+    short for one round from token `first`, the largest that is measured from, on. Later rounds of a
+    short trace begin again at the token that measuring begins at."""
     needed = rounds if trace is None else 1
     settings = Settings(
         spec,

@@ -149,7 +149,7 @@ def compute_peak(lane: Lane, threads: int, dtype: str, expert_dtype: str) -> tup
 
 
 def usable_units(units: dict[str, float], dtype: str, expert_dtype: str) -> dict[str, float]:
-    """Of the processor's units (operations per item by name, as in "bf16-amx"), those that can
+    """The processor's units (operations per item by name, as in "bf16-amx") that can
     multiply in these precisions."""
     kinds = (*_UNITS[dtype], *(("int8",) if expert_dtype in _CODED else ()))
     return {name: ops for name, ops in units.items() if name.partition("-")[0] in kinds}
@@ -166,8 +166,8 @@ def processor_peak(found: Any, units: dict[str, float], threads: int) -> tuple[f
 
 
 def _library_tflops(lane: Lane, dtype: str) -> float:
-    """Of the largest product that is quick: where a library has no instructions for a precision,
-    as for fp16 on many processors, a large one takes half a minute."""
+    """The rate of the largest product that is quick: where a library has no instructions for a
+    precision, as for fp16 on many processors, a large one takes half a minute."""
     for rows in _ROWS:
         best = _product_ns(lane, rows, dtype)
         if best > _ENOUGH_NS:

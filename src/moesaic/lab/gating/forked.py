@@ -31,8 +31,8 @@ from moesaic.policies.gate.reuse import ROUTE_AGAIN
 
 
 class AsAsked(Gate):
-    """As many experts per token as the study sets before a pass, and as much reuse. `reuse`:
-    whether any of its rules reuses anything."""
+    """A gate with as many experts per token as the study sets before a pass, and as much reuse.
+    `reuse`: whether any of its rules reuses anything."""
 
     def __init__(self, top_k: int, reuse: str = ROUTE_AGAIN) -> None:
         super().__init__(top_k)

@@ -246,8 +246,8 @@ def _layer_costs(still: DecodeRun, one: DecodeRun, many: DecodeRun) -> LayerCost
 
 
 def _gpu_us(layers: GpuLayers, tokens: int, top_k: int) -> float:
-    """Of one token: one expert more in a launch of several, or, where that is within the noise, its
-    share. Of several tokens: its share of a launch that fills the GPU."""
+    """The time of one token: one expert more in a launch of several, or, where that is within the
+    noise, its share. Of several tokens: its share of a launch that fills the GPU."""
     if tokens > 1:
         count = min(layers.store.experts, max(TOKENS[-1] * top_k // tokens, 1))
         return layers.probe_launch(tokens, count) / count / NS_PER_US

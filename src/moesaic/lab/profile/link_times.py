@@ -87,8 +87,8 @@ def usual(values: Sequence[float]) -> float:
 def link_times(
     runs: Iterable[Sequence[CapturedStep]], experts: int, first_ns: float, each_ns: float
 ) -> LinkTimes:
-    """Of runs of steps, each in turn. `experts`: of a layer; the CPU alone takes `first_ns` for a
-    layer and `each_ns` for each of its experts."""
+    """Link times from runs of steps, each in turn. `experts`: of a layer; the CPU alone takes
+    `first_ns` for a layer and `each_ns` for each of its experts."""
     found = LinkTimes()
     for steps in runs:
         layers, copies = _layers_of(steps, experts), copies_of(steps)
@@ -103,8 +103,8 @@ def link_times(
 
 
 def copies_of(steps: Sequence[CapturedStep]) -> list[Copy]:
-    """In order; one begins when it is submitted or when the one before it ends. Where the end was
-    not watched, it is taken to last as long as the others, within what is known."""
+    """The copies in order; one begins when it is submitted or when the one before it ends. Where
+    the end was not watched, it is taken to last as long as the others, within what is known."""
     every = [copy for step in steps for copy in step.copies]
     found: list[Copy] = []
     ended, watched = 0, list[int]()

@@ -23,7 +23,7 @@ _PLACES = (
 
 
 class LayerTimes(NamedTuple):
-    """Of one layer, by the steady clock in nanoseconds: when its routing was seen, its plan
+    """Times of one layer, by the steady clock in nanoseconds: when its routing was seen, its plan
     published, the CPU's experts submitted, background copies chosen, the CPU's sum ready."""
 
     routed: int
@@ -92,8 +92,8 @@ class CpuExperts(NamedTuple):
 
 
 class Copying(NamedTuple):
-    """Who performs copies: a stream of a CUDA context, which also writes a flag in the GPU's memory
-    (its address), or, without one, a thread that takes so long for each."""
+    """What performs copies: a stream of a CUDA context, which also writes a flag in the GPU's
+    memory (its address), or, without one, a thread that takes so long for each."""
 
     context: int = 0
     stream: int = 0
@@ -115,11 +115,11 @@ class ExpertMemory:
 
 
 class Limits(NamedTuple):
-    """In tokens of a step: from `copy_from` on, experts that are demanded are copied to slots
-    before the GPU computes them, where kernels of shorter steps read them in place; steps of more
-    than `look_ahead_to` do not look ahead. Where experts are copied, up to `stream_ahead` of the
-    next layer's follow, so that the link does not idle between two layers. `background_copies` are
-    under way at once: what has not begun when the next layer is routed is dropped, and does not
+    """Limits in tokens of a step: from `copy_from` on, experts that are demanded are copied to
+    slots before the GPU computes them, where kernels of shorter steps read them in place; steps of
+    more than `look_ahead_to` do not look ahead. Where experts are copied, up to `stream_ahead` of
+    the next layer's follow, so that the link does not idle between two layers. `background_copies`
+    are under way at once: what has not begun when the next layer is routed is dropped, and does not
     stand in the way of what that layer demands."""
 
     copy_from: int = 1 << 30
@@ -191,8 +191,8 @@ class Conductor:
         return self._native.place(indices)
 
     def slots(self) -> list[int]:
-        """By expert the slot, or -1, once everything under way has arrived; call it when the GPU
-        is idle."""
+        """The slot by expert, or -1, once everything under way has arrived; call it when the GPU is
+        idle."""
         return self._native.slots()
 
     def load_slots(self, slots: list[int]) -> None:

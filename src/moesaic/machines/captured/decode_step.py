@@ -228,8 +228,8 @@ class DecodeStep:
         return NO_FLAG
 
     def _route(self, block: MoeBlock) -> bool:
-        """From the residual stream to the mailbox, and ring; hidden states into `residual.x`, too.
-        Whether a kernel is what came last."""
+        """Route from the residual stream to the mailbox, and ring; hidden states into `residual.x`,
+        too. Whether a kernel is what came last."""
         box, inputs, router, residual = self._mailbox, self.inputs, block.router, self.residual
         replay = (0, 0, 0) if self._replayed is None else [p[block.layer] for p in self._replayed]
         bias = 0 if router.bias is None else router.bias

@@ -7,8 +7,9 @@ import torch
 
 
 class LatentBuffers:
-    """For steps of up to `rows` tokens. A graph that made its own would keep it: memory that a
-    small one has freed is of no use to a larger one, and warming up would take it once more."""
+    """Buffers for steps of up to `rows` tokens. A graph that made its own would keep it: memory
+    that a small one has freed is of no use to a larger one, and warming up would take it once
+    more."""
 
     def __init__(self, rows: int, heads: int, rank: int, device: str = "cuda") -> None:
         self._rows, self._heads, self._rank = rows, heads, rank

@@ -48,8 +48,8 @@ class LaunchAhead:
         active: torch.Tensor,
         after: torch.cuda.Event,
     ) -> None:
-        """For the step after the one under way, which ends with `after`; `active`: how many tokens
-        it has, in host memory."""
+        """Launch the step after the one under way, which ends with `after`; `active`: how many
+        tokens it has, in host memory."""
         waiting = self._waiting = _Waiting(kind, after, next(self._events), active)
         _launched(graph, waiting.ended)
 

@@ -17,8 +17,8 @@ _FLAGS = ("start", "routed", "hidden_ready", "planned", "summed", "forecast_read
 
 @dataclass(frozen=True, slots=True)
 class MailboxShape:
-    """For the largest batch. `layers` and `forecasts`: of how many layers there are, how many
-    later ones are forecast, in steps of up to so many rows."""
+    """The shape for the largest batch. `layers` and `forecasts`: of how many layers there are, how
+    many later ones are forecast, in steps of up to so many rows."""
 
     tokens: int
     hidden: int

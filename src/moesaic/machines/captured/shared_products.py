@@ -41,8 +41,8 @@ class SharedProducts:
         return _dtype(network) in self._kernels
 
     def launch(self, network: GatedMlp, x: torch.Tensor, early: bool) -> torch.Tensor:
-        """Of x [1, hidden]; the result stays until the next launch. `early`: a kernel stands in
-        front of it."""
+        """Launch for x [1, hidden]; the result stays until the next launch. `early`: a kernel
+        stands in front of it."""
         up, down = self._kernels[_dtype(network)]
         first, second = _weights(network)
         grid = -(-network.shape.intermediate // dense.WARPS)

@@ -19,8 +19,8 @@ _Kernels = dict[str, Function]
 
 
 class StepForecasts:
-    """Of up to `depth` later layers, for steps of so many `tokens`, the first `active` of which
-    count. `side` is the branch's stream."""
+    """Forecasts of up to `depth` later layers, for steps of so many `tokens`, the first `active` of
+    which count. `side` is the branch's stream."""
 
     def __init__(
         self, gates: GateBank, rule: RouterRule, mailbox: Mailbox, kernels: _Kernels,

@@ -10,9 +10,9 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """Of every token in turn: its number, its slot, its position and how many experts it uses;
-    then how many tokens there are. `host` is pinned and written before a step begins, `device` is
-    its copy."""
+    """The inputs of every token in turn: its number, its slot, its position and how many experts it
+    uses; then how many tokens there are. `host` is pinned and written before a step begins,
+    `device` is its copy."""
 
     host: torch.Tensor
     device: torch.Tensor

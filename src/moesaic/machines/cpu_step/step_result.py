@@ -43,7 +43,7 @@ class ArrayPlace(NamedTuple):
 
 
 class ResultLayout:
-    """Where the arrays of a result lie in one block of memory, without the logits, which are large.
+    """The layout of a result's arrays in one block of memory, without the logits, which are large.
     Between two steps nothing is in a cache: making a tensor of each took longer than some of the
     layers' phases."""
 

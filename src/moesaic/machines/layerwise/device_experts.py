@@ -36,8 +36,8 @@ class DeviceExperts(Protocol):
 def device_experts(
     kernel: ExpertKernel, tokens: int, top_k: int, experts: int, streams: Streams
 ) -> DeviceExperts:
-    """For blocks that the kernel has packed. `tokens` is the longest step. Where the CPU plays the
-    device, the kernel that has packed them computes them."""
+    """Experts for blocks that the kernel has packed. `tokens` is the longest step. Where the CPU
+    plays the device, the kernel that has packed them computes them."""
     if streams.device == "cpu" or isinstance(kernel, ReferenceKernel | QuantizedKernel):
         return TorchExperts(kernel, streams)
     return TableExperts(kernel.shape, kernel.dtype, tokens, top_k, experts, streams)

@@ -9,8 +9,8 @@ from moesaic.core.routing import UNUSED
 
 
 class Pairs:
-    """Of routing [tokens, top_k]. A pair is `token * top_k + rank`; those of an expert ascend, and
-    unused ones have no expert."""
+    """The pairs of routing [tokens, top_k]. A pair is `token * top_k + rank`; those of an expert
+    ascend, and unused ones have no expert."""
 
     def __init__(self, experts: NDArray[np.int64], weights: NDArray[np.float32]) -> None:
         self.tokens, self.top_k = experts.shape

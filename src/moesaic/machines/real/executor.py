@@ -30,7 +30,7 @@ class Network(NamedTuple):
 
 
 class StepTimes(NamedTuple):
-    """Where a step's time went: the network (the routers and their norms are a part of it), the
+    """A step's time by part: the network (the routers and their norms are a part of it), the
     experts (the slower lane of each layer, waiting for copies included); what is left is the
     engine's own."""
 
@@ -78,8 +78,8 @@ class Executor(Protocol):
         ...
 
     def report(self) -> StepReport:
-        """Of the pass collected last, also when another one is submitted by now. Making it may
-        take longer than a GPU should wait."""
+        """The report of the pass collected last, also when another one is submitted by now. Making
+        it may take longer than a GPU should wait."""
         ...
 
     @property

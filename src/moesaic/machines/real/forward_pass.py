@@ -143,8 +143,8 @@ class ForwardPass:
 
     @property
     def sampling(self) -> list[RowSampling] | None:
-        """Of each wanted row, where the next tokens will do instead of logits; None: they will
-        not."""
+        """The sampling of each wanted row, where the next tokens will do instead of logits; None:
+        they will not."""
         rows = [
             each.sampling
             for each in self.pieces

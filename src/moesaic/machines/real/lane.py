@@ -17,7 +17,7 @@ class Lane(Protocol):
     def submit(self, job: Job) -> None: ...
 
     def wake(self) -> None:
-        """Until the first submitted job has begun. A thread needs the GIL to start: a caller
+        """Wait until the first submitted job has begun. A thread needs the GIL to start: a caller
         that keeps running Python code without this may delay it."""
 
     def join(self) -> None:

@@ -62,9 +62,9 @@ def _fetch_config(hub_id: HubId) -> Path:
 def fetch_model(
     hub_id: HubId, check: Callable[[Path], None] = lambda folder: None, report: Report = _log
 ) -> Path:
-    """Where the model is once all its files are: a folder, or the GGUF file that was named.
-    `check` gets the folder when only the config is in it, and may refuse the model; `report` gets
-    a line before anything large is fetched."""
+    """The path of the model once all its files are: a folder, or the GGUF file that was named.
+    `check` gets the folder when only the config is in it, and may refuse the model; `report` gets a
+    line before anything large is fetched."""
     if hub_id.file is not None and not reads_gguf():
         raise CannotFetch(
             f"{hub_id}: GGUF is not read here: give the id of the original model, which the page "

@@ -84,8 +84,8 @@ def read_compressed(table: Table) -> Quantization:
 
 
 def _weights(table: Table) -> Table:
-    """Of the first group of modules. Others may quantize activations, which stay as they are here,
-    in another way, but not weights."""
+    """The weights of the first group of modules. Others may quantize activations, which stay as
+    they are here, in another way, but not weights."""
     groups = table.inner("config_groups")
     found = [groups.inner(name).inner("weights") for name in table.table("config_groups")]
     fields = [groups.inner(name).table("weights") for name in table.table("config_groups")]

@@ -17,8 +17,8 @@ def query_and_gate(joined: torch.Tensor, heads: int) -> tuple[torch.Tensor, torc
 def mixed_and_gate(
     joined: torch.Tensor, shape: LinearAttentionSizes
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of every key head its query, its key, and values and gates of the value heads that share it:
-    to all queries, keys and values, one after the other; and all gates."""
+    """Split every key head's query and key, and values and gates of the value heads that share it,
+    into all queries, keys and values, one after the other; and all gates."""
     values = shape.value_width // shape.key_heads
     sizes = (shape.key_dim, shape.key_dim, values, values)
     query, key, value, gate = joined.unflatten(0, (shape.key_heads, -1)).split(sizes, dim=1)
@@ -26,7 +26,7 @@ def mixed_and_gate(
 
 
 def learning_and_forgetting(joined: torch.Tensor, shape: LinearAttentionSizes) -> torch.Tensor:
-    """Of every key head the rates of its value heads: to all of learning, then all of
+    """Split every key head's rates of its value heads into all of learning, then all of
     forgetting."""
     learning, forgetting = joined.unflatten(0, (shape.key_heads, 2, -1)).unbind(1)
     return torch.cat((_rows(learning), _rows(forgetting)))

@@ -30,8 +30,8 @@ class TensorNames(Protocol):
 
 
 def moe_names(found: TensorNames, layouts: tuple[MoeLayout, ...], layer: int) -> MoeNames:
-    """By the first layout whose router is in the file; if there is none, the first, so that an
-    error names what published files have."""
+    """The names by the first layout whose router is in the file; if there is none, the first, so
+    that an error names what published files have."""
     every = [_named(layout, layer) for layout in layouts]
     return next((names for names in every if f"{names.router}.weight" in found), every[0])
 

@@ -50,8 +50,8 @@ class GateBank:
         )
 
     def gates(self, layer: int, depth: int) -> torch.Tensor:
-        """Of the next `depth` layers, [depth * experts, hidden], for a stream that is normalised
-        without a weight."""
+        """The gates of the next `depth` layers, [depth * experts, hidden], for a stream that is
+        normalised without a weight."""
         return self._gates[(layer + 1) * self._experts : (layer + 1 + depth) * self._experts]
 
     def biases(self, layer: int, depth: int) -> torch.Tensor | None:

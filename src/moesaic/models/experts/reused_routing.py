@@ -14,9 +14,9 @@ from moesaic.model_info.network import RouterRule
 
 
 class LayerReuse(NamedTuple):
-    """Of one MoE layer. `given` [tokens]: the token uses `experts` [tokens, top-k], others are
-    routed; `weighed` [tokens]: its weights are made of `scores` [tokens, top-k], the router's
-    probabilities of these experts then, and not of what the router says now."""
+    """The reuse of one MoE layer. `given` [tokens]: the token uses `experts` [tokens, top-k],
+    others are routed; `weighed` [tokens]: its weights are made of `scores` [tokens, top-k], the
+    router's probabilities of these experts then, and not of what the router says now."""
 
     experts: torch.Tensor
     scores: torch.Tensor
@@ -26,8 +26,8 @@ class LayerReuse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReusedRouting:
-    """Of one pass: the arrays of `LayerReuse`, `experts` and `scores` with a first axis of layers.
-    Experts of tokens that are routed are any valid numbers."""
+    """The reuse of one pass: the arrays of `LayerReuse`, `experts` and `scores` with a first axis
+    of layers. Experts of tokens that are routed are any valid numbers."""
 
     experts: torch.Tensor  # int64
     scores: torch.Tensor  # fp32

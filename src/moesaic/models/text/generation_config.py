@@ -13,8 +13,8 @@ _NUMBERS = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
 def sampling_defaults(folder: Path) -> dict[str, Any]:
-    """By the names of `SamplingParams`, whose ranges are checked there. `do_sample: false` is
-    greedy, as in the stock implementation; the other fields then mean nothing."""
+    """Defaults by the names of `SamplingParams`, whose ranges are checked there. `do_sample: false`
+    is greedy, as in the stock implementation; the other fields then mean nothing."""
     fields = read_generation_fields(folder)
     found = {name: fields[name] for name in _NUMBERS if fields.get(name) is not None}
     for name, value in found.items():

@@ -281,8 +281,9 @@ class Brain:
         return end // 3
 
     def wants_forecasts(self) -> int:
-        """Of how many layers after the one decided forecasts are of use; 0: nothing could be moved
-        by them. A body that asks can forecast, so no predictions have to be learned for it."""
+        """The number of layers after the one decided whose forecasts are of use; 0: nothing could
+        be moved by them. A body that asks can forecast, so no predictions have to be learned for
+        it."""
         if self._decided is None:
             return 0
         room = self._begin_look_ahead(body_forecasts=True)
@@ -290,8 +291,8 @@ class Brain:
 
     @property
     def forecasts_used(self) -> int:
-        """Of how many later layers the prefetch policy uses a body's forecasts, if it can move
-        something by them."""
+        """The number of later layers for which the prefetch policy uses a body's forecasts, if it
+        can move something by them."""
         asks = self.prefetch.predicts and not self.prefetch.needs_future
         return self.prefetch.lookahead if asks else 0
 

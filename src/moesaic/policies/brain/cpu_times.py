@@ -31,8 +31,8 @@ def believe_cpu(costs: Costs, first_ns: int) -> None:
 
 @compiled
 def learn_cpu(s: State) -> bool:
-    """From the report. Only where the schedule counts what things cost beside each
-    other. True: from here on estimates are others."""
+    """Learn from the report. Only where the schedule counts what things cost beside each other.
+    True: from here on estimates are others."""
     if s.costs.cpu_slowed_by == 0:
         return False
     _begin_class(s.costs, s.inputs)

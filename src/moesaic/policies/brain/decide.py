@@ -119,7 +119,7 @@ def _count_routed(inputs: Inputs, decision: Decision) -> None:
 
 @compiled
 def prefer_valuable(inputs: Inputs, decision: Decision, cache: CacheState) -> None:
-    """Of experts with equal loads the more valuable first: the schedule moves them rather than
+    """Put the more valuable of experts with equal loads first: the schedule moves them rather than
     others, and what is moved may stay."""
     table, values = decision.table, cache.values[inputs.layer]
     for i in range(1, decision.active):

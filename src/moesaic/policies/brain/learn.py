@@ -41,10 +41,10 @@ def learn(s: State) -> int:
 
 @compiled
 def _learn_cost_of_moving(inputs: Inputs, learned: Learned, taken_ns: int) -> None:
-    """From what the layer before took beyond its estimate, and the dense part after it: beside
-    copies the CPU is slower than it was thought to be, and flags and activations wait for them;
-    and what a layer demands begins later than the link could. Where nothing moves for long that is
-    forgotten: it may cost less by then, and that would not be seen."""
+    """Learn from what the layer before took beyond its estimate, and the dense part after it:
+    beside copies the CPU is slower than it was thought to be, and flags and activations wait for
+    them; and what a layer demands begins later than the link could. Where nothing moves for long
+    that is forgotten: it may cost less by then, and that would not be seen."""
     if inputs.tokens != learned.still_tokens:
         learned.still_tokens = inputs.tokens
         _forget_moving(learned)

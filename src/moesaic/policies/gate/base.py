@@ -44,7 +44,8 @@ class GateStep(NamedTuple):
 
 
 class Gate(ABC):
-    """Of one model with `top_k` experts per token. Values in, values out: no torch, no clock.
+    """The gate of one model with `top_k` experts per token. Values in, values out: no torch, no
+    clock.
 
     `reruns`: whether `judge` may reject anything. Where it may not, it is not called, and the
     confidence is not computed.

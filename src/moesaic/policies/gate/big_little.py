@@ -48,8 +48,8 @@ class BigLittle(Gate):
         return ~(measured(self.confidence, confidence) > self.gamma)
 
     def prefetch_distance(self, layer_ns: int, transfer_ns: int) -> int:
-        """As many layers as the experts that the little pass did not use take on the link, if none
-        of them is there."""
+        """The number of layers that the experts which the little pass did not use take on the link,
+        if none of them is resident."""
         if self.distance is not None:
             return self.distance
         missing_ns = (self.top_k - self.k) * transfer_ns

@@ -122,8 +122,8 @@ def rebalance_task(
     layer: Layer, predicted: Floats, lanes: Lanes, moved: Bools, rule: Classes, limit: float,
     loads: Floats, units: int, idle: int, task: Ints,
 ) -> float:  # fmt: skip
-    """From the busiest DIMM to the idlest, the cold expert that lowers the larger of the two loads
-    most; its benefit, 0: there is no skew, or no such expert."""
+    """Find, from the busiest DIMM to the idlest, the cold expert that lowers the larger of the two
+    loads most; its benefit, 0: there is no skew, or no such expert."""
     of_dimms = loads[FIRST_DIMM : FIRST_DIMM + units]
     if idle < 0:
         return 0.0

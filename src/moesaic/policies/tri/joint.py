@@ -185,8 +185,8 @@ def improved_layout(
 
 
 def with_copies(layout: Places, loads: Ints, copies: int) -> Places:
-    """Also stripe the `copies` most used localized experts, so that the CPU can take them at full
-    bandwidth when their DIMM is busy; they need their memory twice."""
+    """The layout that also stripes the `copies` most used localized experts, so that the CPU can
+    take them at full bandwidth when their DIMM is busy; they need their memory twice."""
     changed = layout.copy()
     local = np.flatnonzero((layout.dimm != NO_DIMM) & ~layout.resident)
     most = local[np.argsort(-loads.sum(axis=0)[local], kind="stable")][:copies]

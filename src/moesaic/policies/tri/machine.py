@@ -142,16 +142,16 @@ def offloading_costs(
 
 
 def _channels(dimms: int, ratio: float) -> int:
-    """Where the machine does not state it: how much faster stripes are read than one DIMM, which
-    is too few where the CPU is slower than all channels together."""
+    """The channels where the machine does not state them: how much faster stripes are read than one
+    DIMM, which is too few where the CPU is slower than all channels together."""
     possible = [n for n in range(1, dimms + 1) if dimms % n == 0]
     return min(possible, key=lambda n: abs(n - ratio), default=1)
 
 
 def _channel_ns(striped: float, localized: float, channels: int) -> float:
-    """Of a striped read on every channel, from the CPU's times out of stripes and out of one DIMM:
-    as long as the CPU takes, unless that is clearly more than the channels need. Below that, the
-    difference is what every expert costs besides."""
+    """The time of a striped read on every channel, from the CPU's times out of stripes and out of
+    one DIMM: as long as the CPU takes, unless that is clearly more than the channels need. Below
+    that, the difference is what every expert costs besides."""
     needed = localized / channels
     return needed if striped > _CLEARLY * needed else striped
 

@@ -105,8 +105,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one MoE layer: its experts' time, and that between them and the next layer's (attention,
-    shared experts, planning). Shares of time are by device: gpu, cpu, pcie, ndp (mean of units)."""
+    """The outcome of one MoE layer: its experts' time, and that between them and the next layer's
+    (attention, shared experts, planning). Shares of time are by device: gpu, cpu, pcie, ndp (mean
+    of units)."""
 
     layer_ms: float
     window_ms: float

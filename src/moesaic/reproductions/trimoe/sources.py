@@ -90,8 +90,8 @@ class LevelProcess(LoadProcess):
 def level_weights(
     levels: tuple[tuple[float, float], ...], experts: int, top_k: int
 ) -> NDArray[np.float64]:
-    """Of every expert, hottest class first, so that a token chooses it as often as its class's
-    share says: weight -log(1 - p) for the probability p, which stays below 0.95."""
+    """The weight of every expert, hottest class first, so that a token chooses it as often as its
+    class's share says: weight -log(1 - p) for the probability p, which stays below 0.95."""
     sizes = [max(round(share * experts), 1) for share, _ in levels[:-1]]
     sizes.append(experts - sum(sizes))
     chosen = [top_k * tokens / size for (_, tokens), size in zip(levels, sizes, strict=True)]

@@ -20,8 +20,8 @@ def loads(sample: Sample) -> NDArray[np.int64]:
 
 
 def used_numbers(chosen: NDArray[Any], experts: int) -> NDArray[np.int64]:
-    """Of chosen experts [tokens, L, k] those that are used, in one list, counted through all
-    layers: expert e of layer l is l * experts + e."""
+    """The used ones of chosen experts [tokens, L, k], in one list, counted through all layers:
+    expert e of layer l is l * experts + e."""
     numbers: NDArray[np.int64] = chosen.astype(np.int64)
     flat = numbers + np.arange(chosen.shape[1])[:, None] * experts
     return np.asarray(flat[numbers != UNUSED])
@@ -57,8 +57,8 @@ def gini(counts: NDArray[np.int64]) -> float:
 
 
 def entropy(counts: NDArray[np.int64]) -> float:
-    """Of the load, over that of equal loads: 1 where all experts are used alike; mean over
-    layers."""
+    """The entropy of the load, over that of equal loads: 1 where all experts are used alike; mean
+    over layers."""
     shares = counts / counts.sum(axis=1, keepdims=True)
     logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
     maximum = np.log(counts.shape[1])

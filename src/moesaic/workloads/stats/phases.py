@@ -78,8 +78,8 @@ def profile_trace(
     advance: Callable[[], object] = lambda: None,
     first: int | None = None,
 ) -> TraceProfile:
-    """Of at most `max_tokens` tokens, in documents from all over what is held in memory, or in
-    their `first` tokens. Calls `advance` `PARTS` times."""
+    """Statistics of at most `max_tokens` tokens, in documents from all over what is held in memory,
+    or in their `first` tokens. Calls `advance` `PARTS` times."""
     header = source.header
     everything = collect(of_phase(source, phase), max(max_tokens, MAX_TOKENS))
     sample = spread(everything if first is None else beginnings(everything, first), max_tokens)

@@ -81,8 +81,8 @@ def _q8_0(blocks: torch.Tensor) -> torch.Tensor:
 
 
 def _scales_and_minima(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of the eight groups of 32 weights, fp32 [blocks, 8, 1]. They are 6 bits wide; of the last
-    four groups, the upper 2 bits are above those of the first four."""
+    """Scales and minima of the eight groups of 32 weights, fp32 [blocks, 8, 1]. They are 6 bits
+    wide; of the last four groups, the upper 2 bits are above those of the first four."""
     first, second, third = blocks[:, 4:16].split(4, dim=1)
     scales = torch.cat((first & 0x3F, (third & 0x0F) | ((first >> 2) & 0x30)), dim=1)
     minima = torch.cat((second & 0x3F, (third >> 4) | ((second >> 2) & 0x30)), dim=1)

@@ -62,8 +62,8 @@ def _values(data: torch.Tensor) -> torch.Tensor:
 
 
 def _pairs() -> torch.Tensor:
-    """Of every byte its two values, side by side as one fp64 that is only copied: one lookup
-    instead of two."""
+    """Every byte's two values, side by side as one fp64 that is only copied: one lookup instead of
+    two."""
     values = torch.tensor([*_VALUES, *(-value for value in _VALUES)])
     both = torch.stack((values.repeat(16), values.repeat_interleave(16)), dim=1)
     return both.view(torch.float64).flatten()
