@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.kernel_cases import DTYPES, MODELS, TOKENS
 from benchmarks.kernel_rounds import Effort
-from benchmarks.kernel_run import Asked
+from benchmarks.kernel_run import KernelOptions
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.hardware.caches import TIMES, last_level_cache_bytes
 from moesaic.hardware.host import usable_cores
@@ -37,7 +37,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     return p
 
 
-def asked_for(options: argparse.Namespace) -> Asked:
+def asked_for(options: argparse.Namespace) -> KernelOptions:
     quick: bool = options.quick
     threads = usable_cores() if options.threads is None else options.threads
     kt_threads = threads if options.kt_threads is None else options.kt_threads
@@ -50,7 +50,7 @@ def asked_for(options: argparse.Namespace) -> Asked:
         raise ImpossibleSetting("--store-gb and --seconds must be above zero")
     check_writable(options.json)
     models = QUICK_MODELS if quick else tuple(MODELS)
-    return Asked(
+    return KernelOptions(
         models=names("shape", options.shapes, MODELS, models),
         tokens=token_counts(options.tokens, QUICK_TOKENS if quick else TOKENS),
         dtypes=names("dtype", options.dtypes, DTYPES, DTYPES),

@@ -79,7 +79,7 @@ OTHER_BYTES = 3 << 30  # hidden states, workspaces, PyTorch; what kt-kernel pack
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class KernelOptions:
     models: tuple[str, ...]
     tokens: tuple[int, ...]
     dtypes: tuple[str, ...]
@@ -95,14 +95,14 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class KernelResults:
     rows: list[Row]
     ceilings: list[Roofline]
     latency: Latency | None
     others_share: float | None  # of the machine's time while this was measured
 
 
-def run(asked: Asked) -> Found:
+def run(asked: KernelOptions) -> KernelResults:
     check(asked)
     before, latency = now(), start_latency(asked)
     rows: list[Row] = []
@@ -111,10 +111,10 @@ def run(asked: Asked) -> Found:
         measured = run_model(asked, model)
         rows += measured[0]
         ceilings += measured[1]
-    return Found(rows, ceilings, latency, others_share(before, now()))
+    return KernelResults(rows, ceilings, latency, others_share(before, now()))
 
 
-def run_model(asked: Asked, model: str) -> tuple[list[Row], list[Roofline]]:
+def run_model(asked: KernelOptions, model: str) -> tuple[list[Row], list[Roofline]]:
     """Turns of processes: ours, then kt-kernel's where it is installed."""
     turns = PROCESS_TURNS if version() else 1
     cases = asked.cases(model)
@@ -128,7 +128,9 @@ def run_model(asked: Asked, model: str) -> tuple[list[Row], list[Roofline]]:
     return rows, [turn.ceiling for one in merged for each in one.rounds for turn in each.values()]
 
 
-def one_turn(asked: Asked, model: str, cases: Sequence[Case], turns: int) -> list[CaseResult]:
+def one_turn(
+    asked: KernelOptions, model: str, cases: Sequence[Case], turns: int
+) -> list[CaseResult]:
     ours = in_process(our_rounds, asked, model, cases, shared_effort(asked.effort, turns))
     if not version():
         return ours
@@ -139,7 +141,9 @@ def one_turn(asked: Asked, model: str, cases: Sequence[Case], turns: int) -> lis
     return [together(pair) for pair in zip(ours, theirs, strict=True)]
 
 
-def our_rounds(asked: Asked, model: str, cases: Sequence[Case], effort: Effort) -> list[CaseResult]:
+def our_rounds(
+    asked: KernelOptions, model: str, cases: Sequence[Case], effort: Effort
+) -> list[CaseResult]:
     """The native kernels and PyTorch, whose threads sleep when they have nothing to do."""
     torch.set_num_threads(asked.threads)
     with torch.inference_mode():
@@ -152,7 +156,7 @@ def our_rounds(asked: Asked, model: str, cases: Sequence[Case], effort: Effort) 
         ]
 
 
-def check(asked: Asked) -> None:
+def check(asked: KernelOptions) -> None:
     """Before anything is allocated."""
     for model in asked.models:
         native_kernel(asked, model, asked.dtypes[0])
@@ -164,14 +168,14 @@ def check(asked: Asked) -> None:
         )
 
 
-def needed_bytes(asked: Asked, model: str) -> int:
+def needed_bytes(asked: KernelOptions, model: str) -> int:
     shape = MODELS[model].shape
     dtypes = [*asked.dtypes, "bf16"]  # PyTorch's; kt-kernel's follow in a process of their own
     blocks = (block_bytes(dtype, shape.hidden, shape.intermediate) for dtype in dtypes)
     return sum(block * slots_for(block, asked.store_bytes) for block in blocks) + OTHER_BYTES
 
 
-def native_kernel(asked: Asked, model: str, dtype: str) -> NativeKernel:
+def native_kernel(asked: KernelOptions, model: str, dtype: str) -> NativeKernel:
     kernel = make_kernel(MODELS[model].shape, dtype, asked.kernel)
     if not isinstance(kernel, NativeKernel):
         raise ImpossibleSetting(
@@ -181,7 +185,7 @@ def native_kernel(asked: Asked, model: str, dtype: str) -> NativeKernel:
     return kernel
 
 
-def enter(asked: Asked, model: str) -> list[Contender]:
+def enter(asked: KernelOptions, model: str) -> list[Contender]:
     """The native kernels first."""
     shape, size = MODELS[model].shape, asked.store_bytes
     experts = random_experts(shape)
@@ -204,7 +208,7 @@ def rows_of(case: Case, measured: CaseResult) -> list[Row]:
     return rows
 
 
-def start_latency(asked: Asked) -> Latency | None:
+def start_latency(asked: KernelOptions) -> Latency | None:
     """From submitting a job to its first instruction on a worker that is awake."""
     if asked.threads == 1:
         return None

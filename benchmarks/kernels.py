@@ -19,7 +19,7 @@ import torch
 from benchmarks.kernel_goals import GOALS, Verdict, judge, judge_latency
 from benchmarks.kernel_kt import version
 from benchmarks.kernel_rows import Row, Spread, spread
-from benchmarks.kernel_run import Asked, Found
+from benchmarks.kernel_run import KernelOptions, KernelResults
 from moesaic.cli.shared.output import print_table
 from moesaic.core.errors import MoesaicError
 from moesaic.hardware.host import this_host
@@ -56,7 +56,7 @@ POINTS = ("shape", "tokens", "dtype", "ms", "best", "GB/s", "stream", "TFLOP/s",
 MET = {True: "met", False: "not met", None: "-"}
 
 
-def show(asked: Asked, found: Found) -> None:
+def show(asked: KernelOptions, found: KernelResults) -> None:
     print_table(
         "One layer call; medians, shares of the ceilings, and how many times faster than others",
         (*POINTS, "PyTorch", "kt-kernel"),
@@ -79,7 +79,7 @@ def show(asked: Asked, found: Found) -> None:
     )
 
 
-def write(path: Path, asked: Asked, found: Found) -> None:
+def write(path: Path, asked: KernelOptions, found: KernelResults) -> None:
     stream, peak = ceilings(found)
     everything: dict[str, Any] = {
         "host": asdict(this_host()),
@@ -98,16 +98,16 @@ def write(path: Path, asked: Asked, found: Found) -> None:
     path.write_text(json.dumps(everything, indent=2) + "\n")
 
 
-def verdicts(found: Found) -> list[Verdict]:
+def verdicts(found: KernelResults) -> list[Verdict]:
     rows = native_rows(found)
     return [*(judge(goal, rows) for goal in GOALS), judge_latency(found.latency)]
 
 
-def native_rows(found: Found) -> list[Row]:
+def native_rows(found: KernelResults) -> list[Row]:
     return [row for row in found.rows if row.key.by == "moesaic"]
 
 
-def ceilings(found: Found) -> tuple[Spread, Spread | None]:
+def ceilings(found: KernelResults) -> tuple[Spread, Spread | None]:
     peaks = [one.peak_tflops for one in found.ceilings if one.peak_tflops is not None]
     stream = spread([one.stream_gb_s for one in found.ceilings])
     return stream, spread(peaks) if peaks else None

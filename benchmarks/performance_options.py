@@ -52,7 +52,7 @@ class Programs:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MeasurementOptions:
     sizes: Sizes
     programs: Programs
     threads: int
@@ -93,7 +93,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="rows, seconds, commands; runs nothing")
 
 
-def asked_for(options: argparse.Namespace, small: Sizes = SMALL) -> Asked:
+def asked_for(options: argparse.Namespace, small: Sizes = SMALL) -> MeasurementOptions:
     """`small`: what --small measures."""
     if options.threads < 1 or options.repetitions < 1:
         raise ImpossibleSetting("--threads and --repetitions must be at least 1")
@@ -104,7 +104,9 @@ def asked_for(options: argparse.Namespace, small: Sizes = SMALL) -> Asked:
     trace: Path | None = options.deepseek_trace
     if trace is not None:
         check_trace(trace, sizes.deepseek, sizes.deepseek_layers)
-    return Asked(sizes, _programs(options), options.threads, options.repetitions, trace)
+    return MeasurementOptions(
+        sizes, _programs(options), options.threads, options.repetitions, trace
+    )
 
 
 def _programs(options: argparse.Namespace) -> Programs:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.performance_options import Asked
+from benchmarks.performance_options import MeasurementOptions
 
 MOESAIC, PYTHON = "moesaic", "python"  # first words of commands
 CPU = ("--accelerator", "none")
@@ -52,7 +52,7 @@ class Row:
         return min(60 + 3.0 * self.seconds, 590.0)
 
 
-def against(asked: Asked, *programs: str) -> list[str]:
+def against(asked: MeasurementOptions, *programs: str) -> list[str]:
     """Options of `moesaic bench` for those programs whose place is known."""
     paths = {"llama.cpp": asked.programs.llama, "ik_llama.cpp": asked.programs.ik}
     words = []

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import performance_two_cores
-from benchmarks.performance_options import RATIOS, Asked
+from benchmarks.performance_options import RATIOS, MeasurementOptions
 from benchmarks.performance_row import CPU, MOESAIC, PYTHON, RESULT, Conditions, Row, against
 
 # Where other programs are, in commands as they are shown.
@@ -19,14 +19,14 @@ SECTIONS = (
 )
 
 
-def all_rows(asked: Asked) -> list[Row]:
+def all_rows(asked: MeasurementOptions) -> list[Row]:
     """In the order in which they are run."""
     two = performance_two_cores.rows
     made = (_cpu, two, _cpu_floor, _cpu_olmoe, _kernels, _cuda, _cuda_gates, _fidelity)
     return [row for make in made for row in make(asked)]
 
 
-def _cpu(asked: Asked) -> Iterator[Row]:
+def _cpu(asked: MeasurementOptions) -> Iterator[Row]:
     sizes = asked.sizes
     shape = ["--synthetic", sizes.qwen, "--layers", str(sizes.layers)]
     threads = ["--threads", str(asked.threads), "--repetitions", str(asked.repetitions)]
@@ -47,7 +47,7 @@ def _cpu(asked: Asked) -> Iterator[Row]:
     yield Row("cpu", "dense-product", prompt, 60, "lines")
 
 
-def _cpu_floor(asked: Asked) -> Iterator[Row]:
+def _cpu_floor(asked: MeasurementOptions) -> Iterator[Row]:
     sizes = asked.sizes
     common = (PYTHON, "-m", "benchmarks.cpu_decode", "--json", "--model", sizes.qwen, "--threads",
               str(asked.threads), "--batches", "1,4,16", "--steps", "24")  # fmt: skip
@@ -61,7 +61,7 @@ def _cpu_floor(asked: Asked) -> Iterator[Row]:
         yield Row("cpu-floor", name, words, seconds, "lines")
 
 
-def _cpu_olmoe(asked: Asked) -> Iterator[Row]:
+def _cpu_olmoe(asked: MeasurementOptions) -> Iterator[Row]:
     sizes, llama = asked.sizes, against(asked, "llama.cpp")
     missing = None if llama else "--llama-bench was not given"
     tests = ["-p", "0", "--threads", str(asked.threads), "--repetitions", str(asked.repetitions),
@@ -74,7 +74,7 @@ def _cpu_olmoe(asked: Asked) -> Iterator[Row]:
     yield Row("cpu-olmoe", "bundled", bundled, 20, "against", missing)
 
 
-def _kernels(asked: Asked) -> Iterator[Row]:
+def _kernels(asked: MeasurementOptions) -> Iterator[Row]:
     """One token, and what a prompt of 512 gives each of 128 experts."""
     words = (PYTHON, "-m", "benchmarks.kernels", "--shapes", "qwen3-30b-a3b", "--tokens", "1,32",
              "--threads", str(asked.threads), "--kt-threads", str(max(asked.threads - 1, 1)),
@@ -83,7 +83,7 @@ def _kernels(asked: Asked) -> Iterator[Row]:
     yield Row("kernels", "layer", words, 45, "kernels", conditions=conditions)
 
 
-def _cuda(asked: Asked) -> Iterator[Row]:
+def _cuda(asked: MeasurementOptions) -> Iterator[Row]:
     sizes = asked.sizes
     shape = ["--synthetic", sizes.qwen, "--layers", str(sizes.device_layers)]
     latent = ["--synthetic", sizes.deepseek, "--layers", str(sizes.deepseek_layers)]
@@ -117,7 +117,12 @@ def _cuda(asked: Asked) -> Iterator[Row]:
 
 
 def _on_device(
-    asked: Asked, name: str, dtype: str, words: list[str], seconds: int, repetitions: int = 0
+    asked: MeasurementOptions,
+    name: str,
+    dtype: str,
+    words: list[str],
+    seconds: int,
+    repetitions: int = 0,
 ) -> Row:
     # As in llama.cpp's files, int4 is everything in four bits.
     dense = () if dtype == "bf16" else ("--dense-dtype", dtype)
@@ -129,14 +134,14 @@ def _on_device(
     return Row("cuda", name, command, seconds, "bench")
 
 
-def _cuda_gates(asked: Asked) -> Iterator[Row]:
+def _cuda_gates(asked: MeasurementOptions) -> Iterator[Row]:
     words = (PYTHON, "-m", "benchmarks.gates", "--accelerator", asked.sizes.accelerator, "--rounds",
              "2", "--tokens", "32", "--batches", "1", "--model", asked.sizes.olmoe)  # fmt: skip
     small = () if asked.sizes.accelerator == "cuda" else ("--layers", "2")
     yield Row("cuda-gates", "gates", (*words, *small), 120, "lines")
 
 
-def _fidelity(asked: Asked) -> Iterator[Row]:
+def _fidelity(asked: MeasurementOptions) -> Iterator[Row]:
     kind, olmoe = asked.sizes.accelerator, asked.sizes.olmoe
     profile, words = [MOESAIC, "profile", "--accelerator", kind, "--json"], []
     if kind != "cuda":  # tried with small models: this machine's own description stays as it is
@@ -147,7 +152,7 @@ def _fidelity(asked: Asked) -> Iterator[Row]:
     yield Row("fidelity", "fidelity", command, 150, "fidelity")
 
 
-def shown(row: Row, asked: Asked) -> tuple[str, ...]:
+def shown(row: Row, asked: MeasurementOptions) -> tuple[str, ...]:
     """The command as a reader would type it: other programs and files by variables of the shell."""
     programs = asked.programs
     paths: dict[str, Path | None] = {

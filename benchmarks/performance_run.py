@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks.performance_figures import figures, notes
-from benchmarks.performance_options import Asked
+from benchmarks.performance_options import MeasurementOptions
 from benchmarks.performance_process import Ended, run_command
 from benchmarks.performance_row import PYTHON, Row
 from benchmarks.performance_rows import SECTIONS, all_rows, shown
@@ -40,7 +40,7 @@ def chosen(rows: Sequence[Row], only: str | None) -> list[Row]:
 
 def run(
     rows: Sequence[Row],
-    asked: Asked,
+    asked: MeasurementOptions,
     out: Path,
     seconds: float | None,
     commit: str | None,
@@ -63,7 +63,7 @@ def run(
     return result
 
 
-def _measured(row: Row, asked: Asked, left_s: float) -> dict[str, Any]:
+def _measured(row: Row, asked: MeasurementOptions, left_s: float) -> dict[str, Any]:
     found: dict[str, Any] = {
         "section": row.section,
         "name": row.name,
@@ -101,7 +101,7 @@ def _line(row: Row, found: dict[str, Any]) -> str:
     return "\n".join([words, *(f"  {note}" for note in found.get("notes", []))])
 
 
-def _machine(asked: Asked, say: Say) -> dict[str, Any]:
+def _machine(asked: MeasurementOptions, say: Say) -> dict[str, Any]:
     ended = run_command(_MACHINE, 120.0)
     if ended.problem is not None:
         say(f"the machine could not be described: {ended.problem}")
@@ -132,7 +132,7 @@ def _whole(row: Row) -> str:
     return shlex.join((*row.conditions.words, *row.command))
 
 
-def listed(asked: Asked, only: str | None) -> list[str]:
+def listed(asked: MeasurementOptions, only: str | None) -> list[str]:
     """What would be run, for a reader."""
     rows = chosen(all_rows(asked), only)
     lines = [f"{row.key} (about {row.seconds} s): {row.missing or _whole(row)}" for row in rows]

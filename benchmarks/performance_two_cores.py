@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.marked_page import table
 from benchmarks.performance_cpu_tables import LLAMA, least, spread, test_words
 from benchmarks.performance_goals import CPU_DECODE, CPU_PROMPT, cpu_prompt
-from benchmarks.performance_options import Asked
+from benchmarks.performance_options import MeasurementOptions
 from benchmarks.performance_results import ResultRow, Results
 from benchmarks.performance_row import CPU, MOESAIC, Conditions, Row, against
 from moesaic.kernels.cores import all_cores
@@ -35,7 +35,7 @@ _LIBRARIES: Mapping[str, Mapping[str, str]] = {
 _SIBLINGS = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 
 
-def rows(asked: Asked) -> Iterator[Row]:
+def rows(asked: MeasurementOptions) -> Iterator[Row]:
     sizes, cores = asked.sizes, _two_cores()
     peers = against(asked, *LLAMA)
     missing = None if peers else "neither --llama-bench nor --ik-llama-bench was given"

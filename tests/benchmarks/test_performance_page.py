@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from benchmarks.performance_figures import figures
 from benchmarks.performance_goals import Goal, cpu_prompt
-from benchmarks.performance_options import Asked, Programs, Sizes
+from benchmarks.performance_options import MeasurementOptions, Programs, Sizes
 from benchmarks.performance_page import PAGE, RENDERED, RESULTS, rendered
 from benchmarks.performance_results import merged
 from benchmarks.performance_row import PYTHON, Row
@@ -21,7 +21,9 @@ from benchmarks import performance, performance_file, performance_process, perfo
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 
 LLAMA = Path("/somewhere/llama-bench")
-ASKED = Asked(Sizes(), Programs(LLAMA, Path("/cuda/llama-bench"), Path("/ik/llama-bench")), 16)
+ASKED = MeasurementOptions(
+    Sizes(), Programs(LLAMA, Path("/cuda/llama-bench"), Path("/ik/llama-bench")), 16
+)
 
 
 def of_test(test: str, name: str, tokens_per_s: float, times: float | None = None) -> Any:
@@ -145,7 +147,7 @@ def test_every_section_has_rows_and_a_region() -> None:
     assert {row.section for row in rows} == set(SECTIONS) == set(RENDERED)
     assert len({row.key for row in rows}) == len(rows)
     assert all(row.missing is None for row in rows)
-    without = all_rows(Asked(Sizes(), Programs(), 16))
+    without = all_rows(MeasurementOptions(Sizes(), Programs(), 16))
     assert {row.key for row in without if row.missing} >= {"cpu:int4", "cpu-olmoe:bf16"}
     with pytest.raises(UnknownName, match="gpu"):
         performance_run.chosen(rows, "gpu")

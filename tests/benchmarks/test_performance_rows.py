@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.performance_options import Asked, Programs, Sizes
+from benchmarks.performance_options import MeasurementOptions, Programs, Sizes
 from benchmarks.performance_page import PAGE, rendered
 from benchmarks.performance_results import merged
 from benchmarks.performance_row import PYTHON, Conditions, Row
@@ -24,7 +24,9 @@ from moesaic.cli.command_line import app
 from moesaic.kernels.cores import all_cores
 from moesaic.kernels.instruction_sets import KERNELS
 
-ASKED = Asked(Sizes(), Programs(Path("/llama-bench"), None, Path("/ik/llama-bench")), 16)
+ASKED = MeasurementOptions(
+    Sizes(), Programs(Path("/llama-bench"), None, Path("/ik/llama-bench")), 16
+)
 TWO = performance_two_cores.SECTION
 
 

@@ -11,12 +11,12 @@ import pytest
 from moesaic.policies.schedule import schedules
 from moesaic.policies.tri.layer import NO_DIMM, layer_of, makespan, options_of
 from moesaic.reproductions.trimoe import Reproduction, paper
+from moesaic.reproductions.trimoe.claims import Cell, over_best
 from moesaic.reproductions.trimoe.replayed import costs_of
 from moesaic.reproductions.trimoe.runs import MAKESPAN, Outcome, Run, Workload
 from moesaic.reproductions.trimoe.spread import PARTS, compared, named, wanted
 from moesaic.reproductions.trimoe.systems import SYSTEMS, policies_of
 from moesaic.reproductions.trimoe.table import execute
-from moesaic.reproductions.trimoe.wanted import Cell, over_best
 
 SMALL = Workload(paper.QWEN, 8, layers=2)
 

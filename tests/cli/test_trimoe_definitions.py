@@ -20,6 +20,7 @@ from moesaic.machines.sim import SimMachine
 from moesaic.machines.sim.physics import Physics
 from moesaic.model_info.model_zoo import load_model
 from moesaic.reproductions.trimoe import Reproduction, paper, seeds, simulated
+from moesaic.reproductions.trimoe.claims import Cell, Claim
 from moesaic.reproductions.trimoe.fig3 import token_shares
 from moesaic.reproductions.trimoe.fig5 import busiest, tflops
 from moesaic.reproductions.trimoe.fig7 import seconds
@@ -32,7 +33,6 @@ from moesaic.reproductions.trimoe.sources import (
 )
 from moesaic.reproductions.trimoe.systems import SYSTEMS, policies_of
 from moesaic.reproductions.trimoe.table import execute
-from moesaic.reproductions.trimoe.wanted import Cell, Claim
 from moesaic.workloads.synthetic.expert_loads import LoadProcess
 
 SMALL = Workload(paper.QWEN, 32, layers=2)

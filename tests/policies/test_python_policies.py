@@ -39,7 +39,7 @@ class Stated(Schedule):
         return self.found
 
 
-class Asked(Prefetch):
+class ListedPrefetch(Prefetch):
     lookahead = 2
 
     def __init__(self, *wanted: ExpertId) -> None:
@@ -83,7 +83,7 @@ def forecast(layer: int, *experts: int, step: int = 0) -> Forecast:
     return Forecast(layer, np.array([experts]), scores, step)
 
 
-def proposed(prefetch: Asked, promote: bool = False) -> tuple[Brain, tuple[Move, ...]]:
+def proposed(prefetch: ListedPrefetch, promote: bool = False) -> tuple[Brain, tuple[Move, ...]]:
     """Layer 0 of a pass: the GPU is busy for a while, an expert of layer 2 is coming."""
     brain = brain_of(BestSplit(), prefetch, promote)
     view = view_of([(0, 0), (0, 1)], SLOTS, flight=Flight(2, 3, 15), gpu_busy_ns=200)
@@ -92,7 +92,7 @@ def proposed(prefetch: Asked, promote: bool = False) -> tuple[Brain, tuple[Move,
 
 
 def test_a_prefetch_policy_sees_the_layers_to_come() -> None:
-    prefetch = Asked()
+    prefetch = ListedPrefetch()
     brain, moves = proposed(prefetch)
     assert moves == ()
     (outlook,) = prefetch.seen
@@ -111,13 +111,13 @@ def test_a_prefetch_policy_sees_the_layers_to_come() -> None:
 
 
 def test_what_it_proposes_is_moved_best_first_as_far_as_there_is_time() -> None:
-    _, moves = proposed(Asked(ExpertId(2, 2), ExpertId(1, 5)))
+    _, moves = proposed(ListedPrefetch(ExpertId(2, 2), ExpertId(1, 5)))
     assert [(move.layer, move.expert) for move in moves] == [(2, 2), (1, 5)][: len(moves)]
     assert moves
 
 
 def test_a_forecast_that_is_trusted_by_its_maker_is_passed_on_so() -> None:
-    prefetch = Asked()
+    prefetch = ListedPrefetch()
     brain = brain_of(BestSplit(), prefetch)
     brain.state.predictor.trust[:] = [0.25, 0.125]
     brain.decide(routing_of(0, [[0, 1]]), view_of([(0, 0), (0, 1)], SLOTS))
@@ -129,7 +129,7 @@ def test_a_forecast_that_is_trusted_by_its_maker_is_passed_on_so() -> None:
 
 def test_forecasts_are_believed_by_their_distance() -> None:
     """Only the layer after the next is forecast: its trust and its start count."""
-    prefetch = Asked()
+    prefetch = ListedPrefetch()
     brain = brain_of(BestSplit(), prefetch)
     brain.state.predictor.trust[:] = [0.25, 0.125]
     brain.decide(routing_of(0, [[0, 1]]), view_of([(0, 0), (0, 1)], SLOTS))
@@ -140,11 +140,11 @@ def test_forecasts_are_believed_by_their_distance() -> None:
 
 
 def test_without_a_look_ahead_or_time_for_it_nothing_is_asked() -> None:
-    idle = Asked(ExpertId(1, 4))
+    idle = ListedPrefetch(ExpertId(1, 4))
     idle.lookahead = 0
     assert proposed(idle)[1] == ()
     assert not idle.seen
-    busy = Asked(ExpertId(1, 4))
+    busy = ListedPrefetch(ExpertId(1, 4))
     brain = brain_of(BestSplit(), busy)
     view = view_of([(0, 0), (0, 1)], SLOTS, flight=Flight(2, 3, 10**9))
     brain.decide(routing_of(0, [[0, 1]]), view)
@@ -154,7 +154,7 @@ def test_without_a_look_ahead_or_time_for_it_nothing_is_asked() -> None:
 
 def test_a_pinned_cache_has_no_space_for_prefetches() -> None:
     with pytest.raises(ImpossibleSetting, match="a pinned cache never gives up a slot"):
-        Brain(Shape(1, 4, 2), BELIEF, BestSplit(), Pinned(1, 4, 2), Asked(), 2)
+        Brain(Shape(1, 4, 2), BELIEF, BestSplit(), Pinned(1, 4, 2), ListedPrefetch(), 2)
 
 
 def test_nothing_is_learned_of_a_layer_that_was_not_decided() -> None:

@@ -23,7 +23,12 @@ from moesaic.cli.shared.output import print_json, print_table, progress
 from moesaic.cli.shared.short_help import ShortHelpCommand
 from moesaic.cli.shared.simulation_options import command_line, json_option
 from moesaic.cli.shared.usual_options import EVAL
-from moesaic.cli.study.eval_options import Asked, eval_options, evaluation_settings, what_is_asked
+from moesaic.cli.study.eval_options import (
+    EvalRequest,
+    eval_options,
+    eval_request,
+    evaluation_settings,
+)
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.lab.evaluation.items import (
     Item,
@@ -65,7 +70,7 @@ def eval(context: click.Context, /, model: str | None, as_json: bool, **options:
     (from files you give; generated programs run under limits). Answers are greedy. MODEL is a
     directory in Hugging Face layout, an id there or a GGUF file; without it, the bundled one is
     asked."""
-    asked, settings = what_is_asked(options), evaluation_settings(options)
+    asked, settings = eval_request(options), evaluation_settings(options)
     check_picture("--plot", options["plot"])
     folder = model_folder(model, settings)
 
@@ -94,7 +99,7 @@ def eval(context: click.Context, /, model: str | None, as_json: bool, **options:
 
 
 def _prepare(
-    folder: Path, settings: EngineSettings, asked: Asked
+    folder: Path, settings: EngineSettings, asked: EvalRequest
 ) -> tuple[Prepared, Sequence[Item]]:
     """`max_model_len` is what the longest item needs, unless the user sets it."""
     from moesaic.cli.study.eval_items import (
@@ -119,14 +124,14 @@ def _prepare(
     return prepared, items
 
 
-def _advice(asked: Asked) -> dict[str, str]:
+def _advice(asked: EvalRequest) -> dict[str, str]:
     """What to do where a prompt is too long, per task."""
     shots = {"gsm8k": _SHOTS_ADVICE} if asked.shots else {}
     return dict.fromkeys(asked.tasks, _ADVICE) | shots
 
 
 def _identity(
-    folder: Path, prepared: Prepared, asked: Asked, items: Sequence[Item]
+    folder: Path, prepared: Prepared, asked: EvalRequest, items: Sequence[Item]
 ) -> dict[str, Any]:
     """Everything that results depend on, so that they are not mixed with others."""
     from moesaic.lab.evaluation.input_files import digest

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
-from moesaic.cli.study.eval_options import MAX_TOKENS, PROBLEMS, Asked
+from moesaic.cli.study.eval_options import MAX_TOKENS, PROBLEMS, EvalRequest
 from moesaic.core.errors import BadFile, ImpossibleSetting
 from moesaic.lab.evaluation.gsm8k_task import gsm8k_items, read_gsm8k
 from moesaic.lab.evaluation.humaneval_task import humaneval_items
@@ -30,7 +30,7 @@ def open_tokenizer(folder: Path, spec: ModelSpec) -> Tokenizer:
     return Tokenizer.open(folder, spec.vocab_size)
 
 
-def make_items(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
+def make_items(asked: EvalRequest, tokenizer: Tokenizer, context: int) -> list[Item]:
     """The items of all tasks; `context` is the most tokens a sequence may have, 0 if unknown."""
     makers = {
         "problems": _problems,
@@ -56,20 +56,20 @@ def refuse_if_nothing_can_be_asked(items: Sequence[Item]) -> None:
             raise ImpossibleSetting(f"nothing of {task} can be asked; {first.why}")
 
 
-def _problems(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
+def _problems(asked: EvalRequest, tokenizer: Tokenizer, context: int) -> list[Item]:
     form = choose_form(asked.form, CHAT, tokenizer)
     count = PROBLEMS if asked.limit is None else asked.limit
     max_tokens = _max_tokens("problems", asked)
     return list(problem_items(tokenizer, form, count, asked.splits, max_tokens))
 
 
-def _questions(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
+def _questions(asked: EvalRequest, tokenizer: Tokenizer, context: int) -> list[Item]:
     file, form = asked.files.get("questions"), choose_form(asked.form, CHAT, tokenizer)
     max_tokens = _max_tokens("questions", asked)
     return question_items(file or bundled_questions(), tokenizer, form, asked.limit, max_tokens)
 
 
-def _text(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
+def _text(asked: EvalRequest, tokenizer: Tokenizer, context: int) -> list[Item]:
     window = asked.window or min(WINDOW, context or WINDOW)
     if context and window > context:
         raise ImpossibleSetting(
@@ -82,14 +82,14 @@ def _text(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
     return text_items(file, tokenizer, window, stride, asked.limit)
 
 
-def _gsm8k(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
+def _gsm8k(asked: EvalRequest, tokenizer: Tokenizer, context: int) -> list[Item]:
     file, form = asked.files["gsm8k"], choose_form(asked.form, PLAIN, tokenizer)
     parts = read_gsm8k(file, asked.shots_file, asked.shots)
     parts = parts._replace(lines=parts.lines[: asked.limit])
     return gsm8k_items(parts, file, tokenizer, form, _max_tokens("gsm8k", asked))
 
 
-def _humaneval(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
+def _humaneval(asked: EvalRequest, tokenizer: Tokenizer, context: int) -> list[Item]:
     form = choose_form(asked.form, PLAIN, tokenizer)
     limits = Limits(seconds=asked.time_limit)
     items = humaneval_items(
@@ -98,7 +98,7 @@ def _humaneval(asked: Asked, tokenizer: Tokenizer, context: int) -> list[Item]:
     return items[: asked.limit]
 
 
-def _max_tokens(task: str, asked: Asked) -> int:
+def _max_tokens(task: str, asked: EvalRequest) -> int:
     return asked.max_tokens or MAX_TOKENS[task]
 
 

@@ -134,7 +134,7 @@ eval_options = stack(_task_options, _run_options, _out_options)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class EvalRequest:
     """What is to be evaluated: checked, with defaults in the place of what was left open."""
 
     tasks: tuple[str, ...]
@@ -150,7 +150,7 @@ class Asked:
     time_limit: float = TIME_LIMIT_S
 
 
-def what_is_asked(options: Mapping[str, Any]) -> Asked:
+def eval_request(options: Mapping[str, Any]) -> EvalRequest:
     tasks = _known("task", names("--task", options["task"]), TASKS)
     _check_unused(options, tasks)
     _check_numbers(options)
@@ -162,7 +162,7 @@ def what_is_asked(options: Mapping[str, Any]) -> Asked:
         given["splits"] = _known("split", names("--split", options["split"]), SPLITS)
     if options["shots_file"] is not None:
         given["shots_file"] = _existing("--shots-file", options["shots_file"])
-    return Asked(tasks, _files(options["files"], tasks), **given)
+    return EvalRequest(tasks, _files(options["files"], tasks), **given)
 
 
 def evaluation_settings(options: Mapping[str, Any]) -> EngineSettings:

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from itertools import product
 
 from moesaic.core.offloading import CPU, GPU, PCIE
-from moesaic.reproductions.hybrimoe.paper import ABLATION_MODEL, ABLATION_RATIO, MODELS
-from moesaic.reproductions.hybrimoe.runs import Run, again
-from moesaic.reproductions.hybrimoe.wanted import (
+from moesaic.reproductions.hybrimoe.claims import (
     IMPLIED,
     MACHINE,
     Claim,
     Outcomes,
     conditions,
 )
+from moesaic.reproductions.hybrimoe.paper import ABLATION_MODEL, ABLATION_RATIO, MODELS
+from moesaic.reproductions.hybrimoe.runs import Run, again
 from moesaic.reproductions.row import Row
 
 SYSTEMS = ("hybrimoe", "moesaic")  # those that weigh costs

@@ -12,6 +12,15 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.worker_pool import worker_pool
 from moesaic.policies.systems import PAPER_MRS
 from moesaic.reproductions.hybrimoe import beliefs, hit_rates
+from moesaic.reproductions.hybrimoe.claims import (
+    CPU_SPEED,
+    IMPLIED,
+    MACHINE,
+    Claim,
+    average,
+    latency,
+    speedup,
+)
 from moesaic.reproductions.hybrimoe.paper import (
     ABLATION_MODEL,
     ABLATION_RATIO,
@@ -30,15 +39,6 @@ from moesaic.reproductions.hybrimoe.runs import (
     WINDOW,
     Run,
     execute,
-)
-from moesaic.reproductions.hybrimoe.wanted import (
-    CPU_SPEED,
-    IMPLIED,
-    MACHINE,
-    Claim,
-    average,
-    latency,
-    speedup,
 )
 from moesaic.reproductions.row import Row
 

@@ -16,10 +16,10 @@ from moesaic.policies.tri.layer import Places, makespan, options_of
 from moesaic.policies.tri.layout import offline_layout
 from moesaic.policies.tri.refine import REFINE, trimoe
 from moesaic.reproductions.trimoe import paper
+from moesaic.reproductions.trimoe.claims import Claim, Done, plain
 from moesaic.reproductions.trimoe.replayed import costs_of
 from moesaic.reproductions.trimoe.runs import CACHE_RATIO, Run, Workload, routed
 from moesaic.reproductions.trimoe.sources import Ints, loads_of
-from moesaic.reproductions.trimoe.wanted import Claim, Done, plain
 
 LAYERS, STEPS = 2, 6
 EVERY = 1 << 30

@@ -14,8 +14,8 @@ from itertools import product
 
 from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
+from moesaic.reproductions.trimoe.claims import Claim, Done, again, outcome
 from moesaic.reproductions.trimoe.runs import MAKESPAN, PLANS, Run, Workload
-from moesaic.reproductions.trimoe.wanted import Claim, Done, again, outcome
 
 BATCHES = (*sorted(paper.SMALL_BATCHES), *paper.BATCHES)
 WORKS = (

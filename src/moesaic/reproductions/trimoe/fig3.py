@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.reproductions.trimoe import paper
+from moesaic.reproductions.trimoe.claims import Claim, Done, plain
 from moesaic.reproductions.trimoe.runs import CACHE_RATIO, Workload, routed
 from moesaic.reproductions.trimoe.sources import FIG_3, REAL_SKEW, loads_of
-from moesaic.reproductions.trimoe.wanted import Claim, Done, plain
 
 CLASSES = ("hot", "warm", "cold")
 DEFINITION = "cold: the least used 70% of a layer's experts in a step; hot: the most used 1 in 12"

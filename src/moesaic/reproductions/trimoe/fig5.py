@@ -15,9 +15,9 @@ from moesaic.machines.sim.physics import Physics
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.tri.layout import spread
 from moesaic.reproductions.trimoe import paper
+from moesaic.reproductions.trimoe.claims import Claim, Done, plain
 from moesaic.reproductions.trimoe.fig3 import DEFINITION
 from moesaic.reproductions.trimoe.runs import CACHE_RATIO, Workload, routed
-from moesaic.reproductions.trimoe.wanted import Claim, Done, plain
 
 TOKENS = tuple(1 << power for power in range(11))
 PATHS = {

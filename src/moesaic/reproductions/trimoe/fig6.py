@@ -9,9 +9,9 @@ from statistics import fmean
 
 from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
+from moesaic.reproductions.trimoe.claims import Cell, Claim, Done, again, outcome, over_best
 from moesaic.reproductions.trimoe.runs import Run, Workload
 from moesaic.reproductions.trimoe.sources import FIG_3, REAL_SKEW
-from moesaic.reproductions.trimoe.wanted import Cell, Claim, Done, again, outcome, over_best
 
 SYSTEMS = (*paper.BASELINES, paper.OURS, paper.BEYOND)
 

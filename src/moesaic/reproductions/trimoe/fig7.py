@@ -16,9 +16,9 @@ from moesaic.machines.sim.physics import Physics
 from moesaic.model_info.model_zoo import load_model
 from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
+from moesaic.reproductions.trimoe.claims import Cell, Claim, Done, again, outcome
 from moesaic.reproductions.trimoe.runs import Outcome, Run, Workload
 from moesaic.reproductions.trimoe.sources import FIG_3
-from moesaic.reproductions.trimoe.wanted import Cell, Claim, Done, again, outcome
 
 PROMPT = 512
 OUTPUTS = (32, 128, 512)

@@ -10,9 +10,9 @@ from statistics import fmean
 
 from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
+from moesaic.reproductions.trimoe.claims import Claim, Done, again, outcome
 from moesaic.reproductions.trimoe.runs import MAKESPAN, SIMULATOR, Run, Workload
 from moesaic.reproductions.trimoe.systems import GREEDY
-from moesaic.reproductions.trimoe.wanted import Claim, Done, again, outcome
 
 BATCH = 512
 STAGES = {"gpu-ndp": "monde", "+cpu": "+cpu", "+refinement": "+refinement", "+relayout": "trimoe"}

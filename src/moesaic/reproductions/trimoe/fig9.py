@@ -10,8 +10,8 @@ from dataclasses import replace
 from moesaic.hardware.machine_reader import load_machine
 from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
+from moesaic.reproductions.trimoe.claims import Claim, Done, again, outcome
 from moesaic.reproductions.trimoe.runs import Run, Workload
-from moesaic.reproductions.trimoe.wanted import Claim, Done, again, outcome
 
 WORK = Workload(paper.QWEN, 512)
 SYSTEMS = (paper.OURS, paper.BEYOND)

@@ -10,9 +10,9 @@ from itertools import product
 
 from moesaic.machines.sim.kv_cache import READ_OVER_PCIE
 from moesaic.reproductions.trimoe import memory, paper
+from moesaic.reproductions.trimoe.claims import Cell, Claim, over_best
 from moesaic.reproductions.trimoe.readings import MONDE, ROUTINGS, rivals
 from moesaic.reproductions.trimoe.runs import Workload
-from moesaic.reproductions.trimoe.wanted import Cell, Claim, over_best
 
 WAYS = (READ_OVER_PCIE, memory.FITS)
 RULES = ("own-share", "none")

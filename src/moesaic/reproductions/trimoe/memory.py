@@ -19,9 +19,9 @@ from moesaic.machines.sim.kv_cache import IN_GPU_MEMORY, ON_CPU, READ_OVER_PCIE
 from moesaic.model_info.model_zoo import load_model
 from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
+from moesaic.reproductions.trimoe.claims import Cell, Claim, Done, again, outcome
 from moesaic.reproductions.trimoe.runs import Run, Workload
 from moesaic.reproductions.trimoe.simulated import whole_settings
-from moesaic.reproductions.trimoe.wanted import Cell, Claim, Done, again, outcome
 
 ROOMY, FITS = "roomy", "fits"
 WAYS = {

@@ -8,8 +8,8 @@ from itertools import product
 
 from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
+from moesaic.reproductions.trimoe.claims import Claim, Done, again, outcome
 from moesaic.reproductions.trimoe.runs import Run, Workload
-from moesaic.reproductions.trimoe.wanted import Claim, Done, again, outcome
 
 DATA = ("chat", "code", "steady", "together", "slow-drift", "three-classes")
 BATCH = 512

@@ -16,8 +16,8 @@ from statistics import fmean
 
 from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper, sensitivity
+from moesaic.reproductions.trimoe.claims import Cell, Claim, Done, again, over_best
 from moesaic.reproductions.trimoe.runs import Run, Workload
-from moesaic.reproductions.trimoe.wanted import Cell, Claim, Done, again, over_best
 
 ROUTINGS = {"skew": ("chat", "code"), "classes": ("three-classes", "three-classes-code")}
 MONDE = {"cut": "monde", "localized": paper.LOCALIZED}

@@ -10,11 +10,11 @@ from pathlib import Path
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.model_info.model_zoo import load_model
 from moesaic.reproductions.trimoe import paper
+from moesaic.reproductions.trimoe.claims import Cell, Claim, over_best
 from moesaic.reproductions.trimoe.fig3 import shares_of
 from moesaic.reproductions.trimoe.fig6 import SYSTEMS
 from moesaic.reproductions.trimoe.runs import Run, Workload, check_shape
 from moesaic.reproductions.trimoe.sec55 import accuracies
-from moesaic.reproductions.trimoe.wanted import Cell, Claim, over_best
 from moesaic.workloads.source import open_trace
 
 TRACES = {

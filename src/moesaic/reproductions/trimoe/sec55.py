@@ -26,6 +26,7 @@ from moesaic.machines.sim.physics import Physics
 from moesaic.model_info.model_zoo import load_model
 from moesaic.policies.tri.predictor import LoadPredictor
 from moesaic.reproductions.trimoe import paper
+from moesaic.reproductions.trimoe.claims import Cell, Claim, Done, outcome, over_best, plain
 from moesaic.reproductions.trimoe.runs import (
     CACHE_RATIO,
     CONTEXT,
@@ -36,7 +37,6 @@ from moesaic.reproductions.trimoe.runs import (
 )
 from moesaic.reproductions.trimoe.simulated import step_of
 from moesaic.reproductions.trimoe.sources import loads_of
-from moesaic.reproductions.trimoe.wanted import Cell, Claim, Done, outcome, over_best, plain
 
 HOT, WARM, COLD = 0, 1, 2  # classes
 WARM_SHARE = 0.25  # of the experts, next in load to the hot ones

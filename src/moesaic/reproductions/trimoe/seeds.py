@@ -9,9 +9,9 @@ from statistics import fmean
 
 from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
+from moesaic.reproductions.trimoe.claims import Cell, Claim, Done, again
 from moesaic.reproductions.trimoe.readings import MONDE, rivals
 from moesaic.reproductions.trimoe.runs import Run, Workload
-from moesaic.reproductions.trimoe.wanted import Cell, Claim, Done, again
 
 SEEDS = 5
 RULES = ("own-share", "none")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from moesaic.reproductions.trimoe import paper
+from moesaic.reproductions.trimoe.claims import Cell, Claim, over_best
 from moesaic.reproductions.trimoe.runs import Run, Workload
-from moesaic.reproductions.trimoe.wanted import Cell, Claim, over_best
 
 WORK = Workload(paper.QWEN, 512)
 BASE = Run(WORK, paper.OURS)

@@ -15,8 +15,8 @@ from statistics import median
 from moesaic.machines.sim.kv_cache import IN_GPU_MEMORY
 from moesaic.reproductions.row import Row
 from moesaic.reproductions.trimoe import paper
+from moesaic.reproductions.trimoe.claims import Claim, Done, again, outcome
 from moesaic.reproductions.trimoe.runs import CACHE_RATIO, MAKESPAN, SIMULATOR, Run
-from moesaic.reproductions.trimoe.wanted import Claim, Done, again, outcome
 
 PARTS = (
     "fig6/", "readings/", "headline/", "memory/", "fig8/", "fig9/", "sensitivity/", "migration/",

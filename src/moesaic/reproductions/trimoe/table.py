@@ -29,10 +29,10 @@ from moesaic.reproductions.trimoe import (
     spread,
     table3,
 )
+from moesaic.reproductions.trimoe.claims import Claim
 from moesaic.reproductions.trimoe.replayed import replayed
 from moesaic.reproductions.trimoe.runs import MAKESPAN, PLANS, SIMULATOR, Run
 from moesaic.reproductions.trimoe.simulated import planned, simulated
-from moesaic.reproductions.trimoe.wanted import Claim
 
 PARTS = (
     fig3, fig5, fig6, readings, headline, memory, fig7, table3, fig8, fig9, sec55, beyond,
