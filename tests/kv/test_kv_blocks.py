@@ -1,0 +1,178 @@
+"""Does every sequence find its own tokens? Is no block lost, and none used twice?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from moesaic.engine.kv.kv_blocks import KVBlocks
+from moesaic.engine.kv.prefix_tree import Tokens
+from moesaic.model_info.kv_blocks import KV_BLOCK, blocks_of
+
+SLOTS, LONGEST, BLOCKS, LEAST = 3, 4 * KV_BLOCK, 9, 16
+GONE = -1
+# Sequences are alike up to one of these lengths, within a block or at its end.
+ALIKE = [10, 48, KV_BLOCK, KV_BLOCK + 20, 2 * KV_BLOCK + 5]
+
+
+class Memory:
+    """Of every row the token that was written there."""
+
+    def __init__(self) -> None:
+        self.table = np.zeros((SLOTS, blocks_of(LONGEST)), dtype=np.int32)
+        self.rows = np.full((BLOCKS, KV_BLOCK), GONE)
+        self.published = self.table.copy()
+
+    def copy_block(self, source: int, to: int, rows: int) -> None:
+        self.rows[to, :rows] = self.rows[source, :rows]
+
+    def publish(self) -> None:
+        self.published = self.table.copy()
+
+    def read(self, slot: int, length: int) -> list[int]:
+        blocks = self.published[slot, : blocks_of(length)]
+        return [int(token) for token in self.rows[blocks].flatten()[:length]]
+
+
+class Requests(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory = Memory()
+        self.kv = KVBlocks(self.memory, BLOCKS, LEAST)
+        self.running: dict[int, list[int]] = {}
+
+    @precondition(lambda self: len(self.running) < SLOTS)
+    @rule(alike=st.sampled_from(ALIKE), kind=st.integers(0, 2), length=st.integers(1, LONGEST))
+    def begin(self, alike: int, kind: int, length: int) -> None:
+        wanted = [n if n < alike else 1000 * kind + n for n in range(length)]
+        slot = min(set(range(SLOTS)) - self.running.keys())
+        kept = self.kv.match(np.array(wanted))
+        found = self.kv.begin(slot, np.array(wanted))
+        assert found == kept or self.kv.available <= 1, "no block but what would be copied itself"
+        assert self.memory.read(slot, found) == wanted[:found]
+        self.running[slot] = wanted[:found]
+        self._write(slot, wanted[found:])
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), count=st.integers(1, 70), kind=st.integers(0, 1))
+    def go_on(self, data: st.DataObject, count: int, kind: int) -> None:
+        slot = self._one(data)
+        begun = len(self.running[slot])
+        self._write(slot, [5000 * kind + begun + n for n in range(min(count, LONGEST - begun))])
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), computed=st.floats(0, 1))
+    def publish(self, data: st.DataObject, computed: float) -> None:
+        slot = self._one(data)
+        tokens = self.running[slot]
+        self.kv.publish(slot, np.array(tokens[: int(computed * len(tokens))], dtype=np.int64))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), back=st.integers(0, 100))
+    def shrink(self, data: st.DataObject, back: int) -> None:
+        slot = self._one(data)
+        length = max(len(self.running[slot]) - back, self.kv.published(slot))
+        self.kv.shrink(slot, length)
+        self.running[slot] = self.running[slot][:length]
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), keeps=st.booleans())
+    def end(self, data: st.DataObject, keeps: bool) -> None:
+        slot = self._one(data)
+        tokens = self.running.pop(slot)
+        kept = tokens if keeps else tokens[: self.kv.published(slot)]
+        self.kv.end(slot, np.array(kept, dtype=np.int64))
+        if len(kept) % KV_BLOCK >= LEAST or not len(kept) % KV_BLOCK:
+            assert self.kv.match(np.array(kept, dtype=np.int64)) == len(kept)
+
+    @rule()
+    def clear(self) -> None:
+        self.kv.clear()
+        assert self.kv.available == self.kv.pool.free
+
+    @invariant()
+    def every_sequence_has_its_tokens(self) -> None:
+        for slot, tokens in self.running.items():
+            assert self.memory.read(slot, len(tokens)) == tokens
+
+    @invariant()
+    def what_is_kept_is_what_it_says(self) -> None:
+        for node in self.kv.tree.nodes():
+            assert np.array_equal(self.memory.rows[node.block, : len(node.tokens)], node.tokens)
+
+    @invariant()
+    def blocks_are_counted(self) -> None:
+        held, unused = np.zeros(BLOCKS, dtype=int), 0
+        for node in self.kv.tree.nodes():
+            held[node.block] += 1 + node.users
+            unused += not node.users
+        for slot in self.running:
+            held[list(self.kv.owned(slot))] += 1
+        assert np.array_equal(self.kv.pool.holders, held)
+        assert self.kv.pool.free == int((held == 0).sum())
+        assert self.kv.available == self.kv.pool.free + unused
+        self.memory.rows[held == 0] = GONE  # nothing may read them any more
+
+    def _one(self, data: st.DataObject) -> int:
+        return int(data.draw(st.sampled_from(sorted(self.running))))
+
+    def _write(self, slot: int, tokens: list[int]) -> None:
+        """As a step does: blocks for all of them, or none is computed."""
+        begun = len(self.running[slot])
+        missing, available = blocks_of(begun + len(tokens)) - blocks_of(begun), self.kv.available
+        grown = self.kv.grow(slot, begun + len(tokens))
+        assert grown == (missing <= available)
+        if not grown:
+            return
+        for position, token in enumerate(tokens, start=begun):
+            block = self.memory.published[slot, position // KV_BLOCK]
+            assert self.kv.pool.holders[block] == 1, "no other sequence reads what is written"
+            self.memory.rows[block, position % KV_BLOCK] = token
+        self.running[slot] += tokens
+
+
+TestRequests = Requests.TestCase
+TestRequests.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+def tokens_of(first: int, count: int) -> Tokens:
+    return np.arange(first, first + count)
+
+
+def made() -> tuple[KVBlocks, Memory]:
+    memory = Memory()
+    return KVBlocks(memory, BLOCKS, LEAST), memory
+
+
+def test_a_sequence_alone_lies_in_one_piece() -> None:
+    kv, memory = made()
+    kv.grow(0, LONGEST)
+    assert memory.table[0].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("step", [KV_BLOCK, LONGEST])
+def test_sequences_lie_beside_each_other(step: int) -> None:
+    kv, memory = made()
+    for length in range(step, LONGEST + 1, step):
+        assert kv.grow(0, length)
+        assert kv.grow(1, length)
+    assert len(set(memory.table[:2].flatten().tolist())) == 8
+    assert not kv.grow(2, 2 * KV_BLOCK), "one block is left"
+    assert kv.grow(2, KV_BLOCK)
+
+
+def test_what_was_not_used_for_longest_is_given_up_first() -> None:
+    kv, _ = made()
+    one, other = tokens_of(0, LONGEST), tokens_of(9000, LONGEST)
+    for tokens in (one, other):
+        kv.grow(0, len(tokens))
+        kv.end(0, tokens)
+    again = one[: 2 * KV_BLOCK]
+    assert kv.begin(0, again) == len(again)
+    kv.end(0, again)
+    kv.grow(1, LONGEST)
+    assert kv.match(one) == len(again), "its end was not used again"
+    assert kv.match(other) == LONGEST - KV_BLOCK, "one more block was needed"
