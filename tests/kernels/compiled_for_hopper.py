@@ -21,8 +21,8 @@ BOTH = {"DOT": tl.bfloat16, "EARLY": True}
 TYPES = {
     "*i64": ("slots", "positions", "active"),
     "*fp32": ("turns", "mixed", "tops", "sums"),
-    "*i32": ("ended",),
-    "i32": ("max_length", "pieces"),
+    "*i32": ("ended", "table"),
+    "i32": ("of_slot", "pieces"),
     "fp32": ("scale",),
 }
 TYPE_OF = {name: kind for kind, names in TYPES.items() for name in names}

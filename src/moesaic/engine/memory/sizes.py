@@ -104,10 +104,12 @@ class Sizes:
         """All routers once more, for looking ahead."""
         return weight_bytes(self.spec.num_moe_layers * self.spec.router_params, self.dtype)
 
-    def kv_cache(self, length: int) -> int:
-        """In whole blocks; layers with a sliding window keep as many tokens as they may need."""
+    def kv_cache(self, length: int, in_blocks: bool = True) -> int:
+        """In whole blocks, as the engine has it; layers with a sliding window keep as many tokens
+        as they may need."""
         spec = self.spec
-        windowed, whole = len(spec.window_layers), KV_BLOCK * blocks_of(length)
+        windowed = len(spec.window_layers)
+        whole = KV_BLOCK * blocks_of(length) if in_blocks else length
         rows = (spec.kv_layers - windowed) * whole + windowed * self.window_rows(length)
         return weight_bytes(self.sequences * rows * spec.kv_values_per_token, self.dtype)
 

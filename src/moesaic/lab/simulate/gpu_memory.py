@@ -50,8 +50,8 @@ class Need(NamedTuple):
 
     @property
     def kv_bytes(self) -> int:
-        """Keys and values of all layers, wherever they are."""
-        return self._sizes.kv_cache(self.length)
+        """Keys and values of all layers, wherever they are: of the tokens that there are."""
+        return self._sizes.kv_cache(self.length, in_blocks=False)
 
     def parts(self) -> dict[str, int]:
         """Name and condition -> bytes."""
