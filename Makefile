@@ -9,7 +9,8 @@ comma  := ,
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/bytecode
 
-.PHONY: setup demo test test-all lint format types unit unit-all unit-without-native bench fuzz bench-engine bench-kernels clean
+.PHONY: setup demo test test-all lint format types unit unit-all unit-without-native without-native
+.PHONY: without-conductor bench fuzz bench-engine bench-kernels clean
 
 .PHONY: test-gpu native-test native-sanitize native-valgrind fuzz-native
 .DEFAULT_GOAL := help
@@ -72,9 +73,15 @@ unit-all: setup
 
 # What differs on a machine without native modules: ARM has no CPU kernels (`native`), and without a
 # compiler there is no conductor either. All tests are imported, those marked so are run; the problems
-# are no part of the package and take long to import.
+# are no part of the package and take long to import. Both runs are one process each, since importing
+# takes longer than the tests do.
 unit-without-native: setup
-	MOESAIC_TESTS_HIDE=native $(BIN)/pytest -n 2 -m without_native --ignore=tests/problems
+	@$(MAKE) --jobs=2 without-native without-conductor
+
+without-native: setup
+	MOESAIC_TESTS_HIDE=native $(BIN)/pytest -n 0 -m without_native --ignore=tests/problems
+
+without-conductor: setup
 	MOESAIC_TESTS_HIDE=native,conductor $(BIN)/pytest -n 0 -m without_native tests/cuda tests/structure
 
 # What needs a GPU, on a machine that has one; elsewhere the same tests run as far as they can.

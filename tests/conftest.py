@@ -70,6 +70,18 @@ def _little_is_streamed(request: pytest.FixtureRequest, monkeypatch: pytest.Monk
             monkeypatch.setattr(f"moesaic.lab.{module}.stream_bytes", lambda: 1 << 20)
 
 
+@pytest.fixture(autouse=True)
+def _costs_are_measured_once(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that is opened measures what experts cost, everything five times: a tenth of a
+    second, which a thousand tests would wait for. How well it measures is asked in the folder
+    `real_machine` alone."""
+    probes = sys.modules.get("moesaic.machines.layerwise.probes")
+    if probes is not None and request.path.parent.name != "real_machine":
+        monkeypatch.setattr(probes, "_TIMES", 1)
+
+
 @pytest.fixture
 def own_policies() -> Iterator[None]:
     """What a test registers, itself or by a plugin, is forgotten after it."""

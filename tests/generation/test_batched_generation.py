@@ -12,6 +12,7 @@ from no_network import VOCABULARY, NoNetwork
 from small_llms import LENGTHS, MACHINES, greedy, llm, prompts, stock_greedy
 
 import stock
+from made_up import in_turns
 from moesaic import LLM, SamplingParams
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.batcher import Batcher
@@ -22,7 +23,7 @@ from moesaic.engine.submitted_step import Scheduled
 from moesaic.machines.real.forward_pass import ForwardPass
 
 TOKENS = 10
-EVERY = [(name, machine) for name in stock.FAMILIES for machine in MACHINES]
+EVERY = in_turns([*stock.FAMILIES], [*MACHINES])
 
 
 @pytest.mark.parametrize(("name", "machine"), EVERY)

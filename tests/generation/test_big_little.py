@@ -14,7 +14,7 @@ from gated_text import two_models
 from small_llms import MACHINES, greedy, llm, prompts
 
 import stock
-from made_up import policy_combinations
+from made_up import in_turns, policy_combinations, values_first
 from moesaic import LLM, SamplingParams
 from moesaic.core.confidence import Confidence
 from moesaic.core.errors import ImpossibleSetting
@@ -130,8 +130,8 @@ def test_sequences_fall_back_by_themselves(monkeypatch: pytest.MonkeyPatch) -> N
     ]
 
 
-BOUNDS = [(machine, params, "top-probability") for machine in MACHINES for params in (None, DRAWN)]
-BOUNDS += [("cpu", None, "margin"), ("emulated", DRAWN, "entropy")]
+BOUNDS = in_turns([*MACHINES], (None, DRAWN), "top-probability")
+BOUNDS += [pytest.param("cpu", None, "margin"), pytest.param("emulated", DRAWN, "entropy")]
 
 
 @pytest.mark.parametrize(("machine", "params", "confidence"), BOUNDS)
@@ -212,7 +212,7 @@ COMBINED = [
 ]
 
 
-@pytest.mark.parametrize(("schedule", "cache", "prefetch"), COMBINED)
+@pytest.mark.parametrize(("schedule", "cache", "prefetch"), values_first(COMBINED))
 def test_no_policy_changes_what_is_said(schedule: str, cache: str, prefetch: str) -> None:
     """Every plan of these runs is proved legal while it is made."""
     options: dict[str, Any] = {"schedule": schedule, "cache": cache, "prefetch": prefetch}

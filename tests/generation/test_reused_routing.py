@@ -12,6 +12,7 @@ from gated_text import two_models
 from small_llms import MACHINES, greedy, llm, prompts
 
 import stock
+from made_up import in_turns
 from moesaic import SamplingParams
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.llm import LLM
@@ -34,8 +35,11 @@ def by_hand(name: str, reuse: str, params: SamplingParams) -> list[list[int]]:
     return [[sampled.token for sampled in each.tokens] for each in found]
 
 
-CASES = [("olmoe", reuse, machine) for reuse in READINGS for machine in MACHINES]
-CASES += [("qwen3-moe", reuse, "cpu") for reuse in READINGS]
+CASES = [
+    pytest.param("olmoe", *case.values, marks=case.marks)
+    for case in in_turns([*READINGS], [*MACHINES])
+]
+CASES += [pytest.param("qwen3-moe", reuse, "cpu") for reuse in READINGS]
 
 
 @pytest.mark.parametrize(("name", "reuse", "machine"), CASES)

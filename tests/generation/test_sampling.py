@@ -15,6 +15,7 @@ from sampling_examples import ASSORTED, EVERYTHING, draws, logits_of, probabilit
 from scipy.stats import chi2
 from transformers import GenerationConfig, GenerationMixin
 
+from made_up import long
 from moesaic.engine.sampling.candidates import Candidates
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.sampling.sampling_params import SamplingParams
@@ -141,7 +142,12 @@ def chi_square(tokens: list[int], expected: torch.Tensor) -> tuple[float, float]
 
 @pytest.mark.parametrize(
     "params",
-    [SamplingParams(), EVERYTHING, SamplingParams(top_p=0.9), SamplingParams(temperature=0.5)],
+    [
+        long(SamplingParams()),
+        EVERYTHING,
+        SamplingParams(top_p=0.9),
+        long(SamplingParams(temperature=0.5)),
+    ],
     ids=["plain", "everything", "top-p", "cold"],
 )
 def test_frequencies_are_the_stock_probabilities(params: SamplingParams) -> None:

@@ -14,6 +14,7 @@ pytest.importorskip("triton")
 
 from scattered_cache import Scattered
 
+from made_up import long
 from moesaic.kernels.gpu.attention import PIECE, CachedTokens, DecodeAttention, HeadShape
 from moesaic.kernels.gpu.prompt_attention import ROWS, PromptAttention, most_tiles, tiles_of
 from moesaic.model_info.kv_blocks import blocks_of
@@ -100,7 +101,7 @@ def _apart(got: torch.Tensor, want: torch.Tensor) -> float:
     return float((got.double() - want.double()).norm() / want.double().norm())
 
 
-@pytest.mark.parametrize("case", CASES + STILL)
+@pytest.mark.parametrize("case", [CASES[2], STILL[0], *map(long, [*CASES[:2], STILL[1]])])
 def test_tokens_attend_to_their_own_sequence(case: Case) -> None:
     given = Given.of(case)
     result, keys, values = given.run(active=3)
@@ -113,7 +114,7 @@ def test_tokens_attend_to_their_own_sequence(case: Case) -> None:
         assert _apart(result[token], want.flatten()) < case.close, token
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [CASES[1], *map(long, CASES[::2])])
 def test_new_keys_and_values_are_in_the_cache_and_nothing_else_changes(case: Case) -> None:
     given = Given.of(case)
     _, keys, values = given.run(active=2)

@@ -15,6 +15,7 @@ import torch
 import gguf_models
 import stock
 from gguf_models import Type
+from made_up import in_turns
 from moesaic.core.errors import BadCheckpoint, BadConfig
 from moesaic.model_info.gguf import families
 from moesaic.model_info.network import GroupedAttentionSpec
@@ -80,8 +81,11 @@ def test_fp32_tensors_give_the_same_logits(
     assert (theirs - mine).abs().max() < 1e-4
 
 
-@pytest.mark.parametrize("kind", [Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q5_1])
-@pytest.mark.parametrize("folder", FAMILIES, indirect=True)
+@pytest.mark.parametrize(
+    ("folder", "kind"),
+    in_turns(FAMILIES, [Type.F16, Type.BF16, Type.Q8_0, Type.Q4_0, Type.Q5_1]),
+    indirect=["folder"],
+)
 def test_quantized_tensors_are_what_the_reference_makes_of_them(
     folder: Path, tmp_path: Path, kind: Type
 ) -> None:

@@ -13,6 +13,7 @@ import torch
 
 import quantized_models
 import stock
+from made_up import in_turns
 from moesaic.kernels.instruction_sets import VARIABLE
 from moesaic.kernels.quantize import FORMATS, GroupFormat, dequantize, pack_codes, quantize
 from moesaic.lab.quality.expert_quality import Quality, compare
@@ -44,8 +45,7 @@ def our_logits(
     return logits
 
 
-@pytest.mark.parametrize("dtype", FORMATS)
-@pytest.mark.parametrize("name", stock.ALL)
+@pytest.mark.parametrize(("name", "dtype"), in_turns([*stock.ALL], [*FORMATS]))
 def test_logits_are_the_stock_models_with_the_weights_after_storing(
     name: str, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ from recording import Moment, recorded_run, replayed
 
 from closed_loop import assembled, chosen
 from conducted_run import assert_decided_again, load
-from made_up import pairs_first, policy_combinations, random_steps, small_machine, small_model
+from made_up import policy_combinations, random_steps, small_machine, small_model, values_first
 from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.machines.sim.physics import Physics
 from moesaic.policies.shape import Shape
@@ -36,7 +36,7 @@ def recorded(names: tuple[str, str, str], machine: MachineSpec | None = None) ->
     return recorded_run(physics, SLOTS, chosen(*names), STEPS)
 
 
-@pytest.mark.parametrize(("schedule", "cache", "prefetch"), pairs_first(policy_combinations()))
+@pytest.mark.parametrize(("schedule", "cache", "prefetch"), values_first(policy_combinations()))
 def test_a_recorded_run_is_decided_again_plan_for_plan(
     schedule: str, cache: str, prefetch: str
 ) -> None:
@@ -70,7 +70,7 @@ def test_the_body_does_not_matter_only_what_it_says() -> None:
     assert plans[0] != [m.plan for m in slow]
 
 
-@pytest.mark.parametrize(("schedule", "cache", "prefetch"), pairs_first(policy_combinations()))
+@pytest.mark.parametrize(("schedule", "cache", "prefetch"), values_first(policy_combinations()))
 def test_planning_changes_neither_view_nor_routing(
     schedule: str, cache: str, prefetch: str
 ) -> None:

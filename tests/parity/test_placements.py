@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import stock
-from made_up import every_nth, policy_combinations, values_first
+from made_up import every_nth, in_turns, policy_combinations, values_first
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.report import Timeline
@@ -62,8 +62,7 @@ def test_no_expert_in_the_accelerator(name: str) -> None:
         assert lanes_used(runner) == {CPU}
 
 
-@pytest.mark.parametrize("share", [0.15, 0.3, 0.7])
-@pytest.mark.parametrize("name", stock.FAMILIES)
+@pytest.mark.parametrize(("name", "share"), in_turns([*stock.FAMILIES], [0.15, 0.3, 0.7]))
 def test_a_random_mix_that_changes_every_step(name: str, share: float) -> None:
     model = loaded(name)
     slots = model.slots(share)

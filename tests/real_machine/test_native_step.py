@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import stock
+from made_up import in_turns
 from moesaic.kernels.instruction_sets import REFERENCE, available
 from scattered_blocks import scatter
 
@@ -39,8 +40,7 @@ def error(ours: torch.Tensor, expected: torch.Tensor) -> float:
     return float(differences.max())
 
 
-@pytest.mark.parametrize("family", stock.FAMILIES)
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize(("family", "isa"), in_turns([*stock.FAMILIES], ISAS))
 def test_every_family_as_layer_by_layer(family: str, isa: str) -> None:
     """With the same routing, since two experts may be equally good but for rounding; batches of
     sequences of different lengths, long enough for attention in several parts."""

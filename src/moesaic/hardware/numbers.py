@@ -56,8 +56,20 @@ class Text(NamedTuple):
     required: bool
 
 
-def numbers(kind: type[Any]) -> Iterator[Number]:
+# By class. Reading annotations takes far longer than checking an object, and a machine with DIMMs
+# has hundreds of parts.
+_NUMBERS: dict[type[Any], tuple[Number, ...]] = {}
+_TEXTS: dict[type[Any], tuple[Text, ...]] = {}
+
+
+def numbers(kind: type[Any]) -> tuple[Number, ...]:
     """The numeric fields of a specification class, in order."""
+    if kind not in _NUMBERS:
+        _NUMBERS[kind] = tuple(_numbers(kind))
+    return _NUMBERS[kind]
+
+
+def _numbers(kind: type[Any]) -> Iterator[Number]:
     hints = get_type_hints(kind, include_extras=True)
     for each in fields(kind):
         name, hint = each.name, hints[each.name]
@@ -76,8 +88,14 @@ def _within(rule: Rule, field: str) -> Rule:
     return Rule(f"{rule.expected} ({possible})", lambda v: possible.holds(v) and rule.holds(v))
 
 
-def texts(kind: type[Any]) -> Iterator[Text]:
+def texts(kind: type[Any]) -> tuple[Text, ...]:
     """The fields of a specification class that name something, in order."""
+    if kind not in _TEXTS:
+        _TEXTS[kind] = tuple(_texts(kind))
+    return _TEXTS[kind]
+
+
+def _texts(kind: type[Any]) -> Iterator[Text]:
     hints = get_type_hints(kind)
     for each in fields(kind):
         many = hints[each.name] == tuple[str, ...]
