@@ -8,7 +8,7 @@ from reference_experts import reference_experts
 
 import stock
 from moesaic.kernels.instruction_sets import REFERENCE, available, choose
-from moesaic.kernels.native_linear import Angles, HeadNorms
+from moesaic.kernels.rotated_heads import Angles, HeadNorms
 from moesaic.model_info.network import GroupedAttentionSpec, Rope
 from moesaic.models.attentions import grouped_attention
 from moesaic.models.attentions.kv_cache import BlockCache

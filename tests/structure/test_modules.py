@@ -8,7 +8,8 @@ import sys
 
 from sources import ROOT, sources
 
-MOST_LINES, MOST_FUNCTION_LINES = 400, 80
+# About 400 lines are a question (is this one idea?), not a reason to split one.
+MOST_LINES, MOST_FUNCTION_LINES = 600, 80
 
 _IMPORT_ALL = """
 import importlib, sys

@@ -10,7 +10,6 @@ import mmap
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 
@@ -23,6 +22,7 @@ from moesaic.kernels.native_attention import NativeAttention
 from moesaic.kernels.native_executor import NativeExecutor
 from moesaic.kernels.native_format import DTYPES, FLOAT_TYPES
 from moesaic.kernels.quantized_linear import not_finite
+from moesaic.kernels.rotated_heads import Angles, HeadNorms
 from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.model_info.expert_shape import ExpertShape
 
@@ -246,22 +246,3 @@ def _norm_call(
 
 
 # How queries and keys are normalised and turned, for what does it natively.
-
-
-class HeadNorms(NamedTuple):
-    """Weights of the norms, over every head or (`whole`) over all heads of a token."""
-
-    query: torch.Tensor
-    key: torch.Tensor
-    eps: float
-    whole: bool
-
-
-class Angles(NamedTuple):
-    """The angles of every token: fp32 [tokens, dim / 2]. The first `dim` values of a head are
-    turned, in pairs of neighbours (`interleaved`) or half of `dim` apart."""
-
-    cos: torch.Tensor
-    sin: torch.Tensor
-    dim: int
-    interleaved: bool

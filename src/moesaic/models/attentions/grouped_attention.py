@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from moesaic.kernels.attended import Attended, Scores
-from moesaic.kernels.native_linear import Angles, HeadNorms
+from moesaic.kernels.rotated_heads import Angles, HeadNorms
 from moesaic.model_info.network import GroupedAttentionSpec
 from moesaic.models.attentions.rope import rotate
 from moesaic.models.attentions.sequence_attention import attend_sequences
