@@ -154,8 +154,9 @@ def compare(before: dict[str, object], after: dict[str, object]) -> list[str]:
     return sorted(gone) + sorted(new) + changed
 
 
-def recorded_by(commit: str) -> dict[str, object]:
+def recorded_by(commit: str, quick: bool) -> dict[str, object]:
     """What this script, as it stands in another commit, records there."""
+    options = ["--quick"] if quick else []
     with tempfile.TemporaryDirectory() as folder:
         tree, out = Path(folder) / "tree", Path(folder) / "out.json"
         subprocess.run(["git", "worktree", "add", "-q", "--detach", tree, commit], check=True)
@@ -164,7 +165,7 @@ def recorded_by(commit: str) -> dict[str, object]:
                 "import sys, runpy\n"  # an editable installation's finder would come first
                 "sys.meta_path[:] = [f for f in sys.meta_path if 'Redirecting' not in repr(f)]\n"
                 f"sys.path[:0] = [{str(tree / 'src')!r}, {str(tree)!r}]\n"
-                f"sys.argv[1:] = ['record', {str(out)!r}]\n"
+                f"sys.argv[1:] = {['record', str(out), *options]!r}\n"
                 "runpy.run_module('benchmarks.before_after', run_name='__main__')\n"
             )
             subprocess.run([sys.executable, "-c", code], check=True, cwd=tree)
@@ -186,7 +187,7 @@ def main() -> None:
     if arguments.action == "compare":
         before, after = (json.loads(Path(name).read_text()) for name in arguments.names)
     else:
-        before, after = recorded_by(arguments.names[0]), record(arguments.quick)
+        before, after = recorded_by(arguments.names[0], arguments.quick), record(arguments.quick)
     if arguments.quick:
         before = {name: value for name, value in before.items() if name in after}
     different = compare(before, after)
