@@ -11,15 +11,14 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from moesaic.engine.kv.prefix_tree import Tokens, shared
 from moesaic.engine.request import Request
 from moesaic.engine.runner import Runner
 
 # Shorter prefixes are read again: a request that waits for another's would lose a whole step.
 LEAST_SHARED = 16  # tokens
 
-Tokens = NDArray[np.int64]
 _NONE: Tokens = np.zeros(0, dtype=np.int64)
 
 
@@ -105,7 +104,7 @@ class KVSlots:
         for other in earlier:
             assert other.slot is not None, "a running request has a slot"
             best = _longer(best, self._prefix(other.slot, wanted, self._computed(other)))
-            whole = _shared(wanted, _prompt(other))
+            whole = shared(wanted, _prompt(other))
             if whole >= LEAST_SHARED and other.computed_tokens < whole:
                 coming = max(coming, whole)
         if coming > best.length:
@@ -123,7 +122,7 @@ class KVSlots:
 
     def _prefix(self, slot: int, wanted: Tokens, held: Tokens) -> Prefix:
         """The common beginning of both; none where it is of no use."""
-        return Prefix(slot, self._usable(slot, _shared(wanted, held)))
+        return Prefix(slot, self._usable(slot, shared(wanted, held)))
 
     def _usable(self, slot: int, length: int) -> int:
         """This many tokens of a slot, or 0 where they are too few, or where the next one could not
@@ -154,10 +153,3 @@ def _prompt(request: Request) -> Tokens:
 def _longer(one: Prefix, other: Prefix) -> Prefix:
     """The first of equals."""
     return other if other.length > one.length else one
-
-
-def _shared(wanted: Tokens, held: Tokens) -> int:
-    """How many tokens both begin with."""
-    length = min(len(wanted), len(held))
-    unequal = np.flatnonzero(wanted[:length] != held[:length])
-    return int(unequal[0]) if len(unequal) else length
