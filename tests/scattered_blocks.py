@@ -12,4 +12,4 @@ def scatter(cache: BlockCache, seed: int = 5) -> None:
     assert not any(cache.length(slot) for slot in range(cache.slots)), "the cache is empty"
     order = np.random.default_rng(seed).permutation(cache.table.size)
     cache.table[:] = order.reshape(cache.table.shape)
-    cache.publish()
+    cache.upload_table()

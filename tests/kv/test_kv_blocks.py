@@ -24,16 +24,16 @@ class Memory:
     def __init__(self) -> None:
         self.table = np.zeros((SLOTS, blocks_of(LONGEST)), dtype=np.int32)
         self.rows = np.full((BLOCKS, KV_BLOCK), GONE)
-        self.published = self.table.copy()
+        self.uploaded = self.table.copy()
 
     def copy_block(self, source: int, to: int, rows: int) -> None:
         self.rows[to, :rows] = self.rows[source, :rows]
 
-    def publish(self) -> None:
-        self.published = self.table.copy()
+    def upload_table(self) -> None:
+        self.uploaded = self.table.copy()
 
     def read(self, slot: int, length: int) -> list[int]:
-        blocks = self.published[slot, : blocks_of(length)]
+        blocks = self.uploaded[slot, : blocks_of(length)]
         return [int(token) for token in self.rows[blocks].flatten()[:length]]
 
 
@@ -128,7 +128,7 @@ class Requests(RuleBasedStateMachine):
         if not grown:
             return
         for position, token in enumerate(tokens, start=begun):
-            block = self.memory.published[slot, position // KV_BLOCK]
+            block = self.memory.uploaded[slot, position // KV_BLOCK]
             assert self.kv.pool.holders[block] == 1, "no other sequence reads what is written"
             self.memory.rows[block, position % KV_BLOCK] = token
         self.running[slot] += tokens

@@ -27,7 +27,7 @@ class BlockMemory(Protocol):
     def copy_block(self, source: int, to: int, rows: int) -> None:
         """The first rows of a block, in all layers."""
 
-    def publish(self) -> None:
+    def upload_table(self) -> None:
         """Steps from now on read the table as it is."""
 
 
@@ -74,7 +74,7 @@ class KVBlocks:
                 self._memory.copy_block(found.partial.block, sequence.own[-1], found.rows)
                 length += found.rows
             self.tree.leave([found.partial])
-        self._memory.publish()
+        self._memory.upload_table()
         return length
 
     def grow(self, slot: int, length: int) -> bool:
@@ -88,7 +88,7 @@ class KVBlocks:
         for _ in range(missing):
             taken = self._take(slot)
             assert taken, "as many are available"
-        self._memory.publish()
+        self._memory.upload_table()
         return True
 
     def publish(self, slot: int, tokens: Tokens) -> None:

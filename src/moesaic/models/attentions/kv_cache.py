@@ -130,7 +130,7 @@ class BlockCache:
         """Of the longest sequence."""
         return blocks_of(self.max_length)
 
-    def publish(self) -> None:
+    def upload_table(self) -> None:
         """The device reads the table as it is now."""
         self.device_table.copy_(torch.from_numpy(self.table))
 
