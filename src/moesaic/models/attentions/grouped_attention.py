@@ -118,9 +118,8 @@ class GroupedAttention:
         rows, head = span.rows, self.spec.head_dim
         tokens = rows.stop - rows.start
         new = key[rows].flatten(1), value[rows].flatten(1)
-        both = step.cache.reserve(self.layer, span.slot, tokens)
-        in_place = both is not None
-        keys, values = both if both is not None else step.cache.extend(self.layer, span.slot, *new)
+        in_place = step.cache.reserve(self.layer, span.slot, tokens)
+        seen = in_place or step.cache.extend(self.layer, span.slot, *new)
+        keys, values = (part.unflatten(-1, (-1, head)) for part in seen)
         first = step.cache.length(span.slot) + tokens - len(keys)
-        keys, values = (part.unflatten(-1, (-1, head)) for part in (keys, values))
         return Attended(rows, keys, values, first, new if in_place else None)
