@@ -173,8 +173,8 @@ def test_admission_says_whether_a_cheap_newcomer_takes_a_slot(admission: str, ke
     assert move.victim == (ExpertId(0, 0) if kept else None)
 
 
-# What caches remember, in cases small enough to compute by hand: several tokens, several layers,
-# padding, and parameters at the ends of their ranges.
+# Small cases whose scores are worked out in the tests: several tokens, several layers, padding,
+# and parameters at the ends of their ranges.
 
 
 def test_two_speed_by_hand() -> None:

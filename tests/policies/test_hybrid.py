@@ -212,15 +212,19 @@ def test_ends_are_those_of_the_lanes(work: Work) -> None:
     assert trivial_ends(kind, *inputs) == tuple(ends)
 
 
-# An example in the spirit of HybriMoE's Fig. 5, by hand. An expert takes 1 unit on the GPU
-# whatever its load, 1 unit per token on the CPU, and 3 units over the link.  expert A B F E | C D
-# load 4 3 3 1 | 5 2 cached yes | no Cached on the GPU and the rest on the CPU takes 5 + 2 = 7.
-# Everything on the GPU takes 7: D arrives at 6. Moving C but leaving all cached experts to the
-# GPU takes 5: A B F E until 4, then C. The best takes 4: the link brings C by 3, the GPU does A B
-# F until 3 and C until 4, the CPU does D and then the cached E until 3. Nothing is faster (C
-# alone needs 5 on the CPU and 3 + 1 on the GPU) and nothing else is as fast: within 4 units the
-# GPU has room for three experts beside C, D cannot arrive, and the CPU has 2 units left beside D,
-# enough for E only.
+# A worked example in the spirit of HybriMoE's Fig. 5. An expert takes 1 unit on the GPU whatever
+# its load, 1 unit per token on the CPU, and 3 units over the link.
+#
+#     expert   A  B  F  E | C  D
+#     load     4  3  3  1 | 5  2
+#     cached   yes        | no
+#
+# Cached on the GPU and the rest on the CPU takes 5 + 2 = 7. Everything on the GPU takes 7: D
+# arrives at 6. Moving C but leaving all cached experts to the GPU takes 5: A B F E until 4, then C.
+# The best takes 4: the link brings C by 3, the GPU does A B F until 3 and C until 4, the CPU does
+# D and then the cached E until 3. Nothing is faster (C alone needs 5 on the CPU and 3 + 1 on the
+# GPU) and nothing else is as fast: within 4 units the GPU has room for three experts beside C, D
+# cannot arrive, and the CPU has 2 units left beside D, enough for E only.
 
 C, A, B, F, D, E = range(6)  # by falling load
 

@@ -92,11 +92,14 @@ class LinearAttention:
 
 # The gated delta rule (Gated DeltaNet): a matrix per head that forgets, and learns keys' values.
 # For one token with key k, value v, query q, log of the decay g and learning rate b, the state S
-# [key, value] of a head becomes  S <- exp(g) S; S <- S + k (b (v - k S)); result: q S so a key's
-# old value is replaced instead of added to. `recurrent` does that token by token. `chunked`
-# solves it for a chunk of tokens at once: what the tokens change of each other's values is a
-# triangular system, whose right-hand side needs the state at the chunk's beginning only. Both are
-# in fp32, both write the new state into a tensor that may be the old one's.
+# [key, value] of a head becomes
+#
+#     S <- exp(g) S;   S <- S + k (b (v - k S));   result: q S
+#
+# so a key's old value is replaced instead of added to. `recurrent` does that token by token.
+# `chunked` solves it for a chunk of tokens at once: what the tokens change of each other's values
+# is a triangular system, whose right-hand side needs the state at the chunk's beginning only. Both
+# are in fp32, both write the new state into a tensor that may be the old one's.
 
 
 class DeltaInputs(NamedTuple):
