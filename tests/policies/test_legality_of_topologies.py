@@ -82,7 +82,7 @@ BROKEN = {
     "from where it is not": (
         LEGAL.queues,
         {"background": (RELAYOUT._replace(expert=5),)},
-        "is moved from striped@dimm0+dimm1+dimm2+dimm3 though it is not there",
+        "is moved from striped@dimm0+dimm1+dimm2+dimm3, where it is not",
     ),
     "to where it is coming": (
         LEGAL.queues,

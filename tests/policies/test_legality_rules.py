@@ -62,7 +62,7 @@ BROKEN = {
     ),
     "a resident expert is moved": (
         LEGAL._replace(background=(Move(2, 5, ExpertId(1, 0)),)),
-        "ExpertId(layer=2, expert=5) is moved to whole@vram though it is there",
+        "ExpertId(layer=2, expert=5) is moved to whole@vram, where it already is",
     ),
     "an expert under way is moved again": (
         LEGAL._replace(background=(Move(1, 2, ExpertId(1, 0)),)),
@@ -74,7 +74,7 @@ BROKEN = {
     ),
     "an absent expert is evicted": (
         LEGAL._replace(background=(Move(2, 0, ExpertId(2, 1)),)),
-        "ExpertId(layer=2, expert=1) is evicted from whole@vram though it is not there",
+        "ExpertId(layer=2, expert=1) is evicted from whole@vram, where it is not",
     ),
     "an expert is evicted twice": (
         LEGAL._replace(background=(Move(2, 0, ExpertId(2, 5)),)),

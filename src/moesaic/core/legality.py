@@ -137,9 +137,9 @@ def _ends(moves: tuple[Move, ...], view: View) -> Iterator[str]:
         if view.topology.route(move.source, move.destination) is None:
             yield f"{_name(move)} is moved from {source} to {destination}, without a link"
         if view.located[target]:
-            yield f"{_name(move)} is moved to {destination} though it is there"
+            yield f"{_name(move)} is moved to {destination}, where it already is"
         if not view.located[move.source, move.layer, move.expert]:
-            yield f"{_name(move)} is moved from {source} though it is not there"
+            yield f"{_name(move)} is moved from {source}, where it is not"
         if target in coming:
             yield f"{_name(move)} is moved to {destination} twice"
         coming.add(target)
@@ -158,7 +158,7 @@ def _departures(plan: LayerPlan, moves: tuple[Move, ...], view: View) -> Iterato
             placement, expert = place[0], ExpertId(*place[1:])
             where = view.topology.placements[placement].name
             if not view.located[place]:
-                yield f"{expert} is evicted from {where} though it is not there"
+                yield f"{expert} is evicted from {where}, where it is not"
             if place in gone:
                 yield f"{expert} is evicted from {where} twice"
             if place in used:

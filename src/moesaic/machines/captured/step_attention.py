@@ -35,7 +35,7 @@ class GroupedStepAttention:
         self._parts, self._inputs, self._spec = parts, inputs, spec
         self._own = parts.attentions[spec]
         assert not spec.rope.interleaved, "halves of a head are turned"
-        self._nobody = torch.zeros_like(inputs.active)  # kernels read it before they wait
+        self._none_active = torch.zeros_like(inputs.active)  # kernels read it before they wait
         self._make_kernel()
 
     def _make_kernel(self) -> None:
@@ -60,7 +60,7 @@ class GroupedStepAttention:
         number = self._own.first
         first = self._parts.decoder.layers[number].attention
         assert isinstance(first, GroupedAttention), "as the network says"
-        self._attend(number, qkv, self._norms(first), self._nobody)
+        self._attend(number, qkv, self._norms(first), self._none_active)
 
     def _attend(
         self, number: int, qkv: torch.Tensor, norms: Norms, active: torch.Tensor
