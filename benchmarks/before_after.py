@@ -17,6 +17,7 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
+from benchmarks.other_commit import command_with, worktree
 from moesaic.core.layer_plan import LayerPlan, Move
 from moesaic.core.offloading import CPU, GPU, IN_DRAM, IN_VRAM
 from moesaic.hardware.machine_reader import load_machine
@@ -157,22 +158,13 @@ def compare(before: dict[str, object], after: dict[str, object]) -> list[str]:
 def recorded_by(commit: str, quick: bool) -> dict[str, object]:
     """What this script, as it stands in another commit, records there."""
     options = ["--quick"] if quick else []
-    with tempfile.TemporaryDirectory() as folder:
-        tree, out = Path(folder) / "tree", Path(folder) / "out.json"
-        subprocess.run(["git", "worktree", "add", "-q", "--detach", tree, commit], check=True)
-        try:
-            code = (
-                "import sys, runpy\n"  # an editable installation's finder would come first
-                "sys.meta_path[:] = [f for f in sys.meta_path if 'Redirecting' not in repr(f)]\n"
-                f"sys.path[:0] = [{str(tree / 'src')!r}, {str(tree)!r}]\n"
-                f"sys.argv[1:] = {['record', str(out), *options]!r}\n"
-                "runpy.run_module('benchmarks.before_after', run_name='__main__')\n"
-            )
-            subprocess.run([sys.executable, "-c", code], check=True, cwd=tree)
-            found: dict[str, object] = json.loads(out.read_text())
-            return found
-        finally:
-            subprocess.run(["git", "worktree", "remove", "--force", tree], check=True)
+    with tempfile.TemporaryDirectory() as folder, worktree(commit) as tree:
+        out = Path(folder) / "out.json"
+        module, arguments = "benchmarks.before_after", ["record", str(out), *options]
+        command = command_with([tree / "src", tree], module, arguments)
+        subprocess.run(command, check=True, cwd=tree)
+        found: dict[str, object] = json.loads(out.read_text())
+        return found
 
 
 def main() -> None:
