@@ -16,17 +16,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
+from benchmarks.engine_process import Engine, EngineProcess
 from benchmarks.load_llama import LlamaBatched, architecture_of, find_batched, write_model
-from benchmarks.load_process import Engine
 from benchmarks.load_report import OURS, Round, print_report, report
 from benchmarks.load_workload import (
     ANSWERS,
@@ -37,13 +36,13 @@ from benchmarks.load_workload import (
     Workload,
 )
 from benchmarks.open_engine import BUNDLED
-from benchmarks.other_commit import ROOT, built_package, command_with
+from benchmarks.other_commit import built_package
 from moesaic.hardware.host import usable_cores
 from moesaic.lab.against.llama_batched import PROGRAM as LLAMA
 
 INTEGERS = {"expert_dtype": "int4", "dense_dtype": "int4"}
 LEAST_REQUESTS = 16  # of a turn: fewer at a time are measured in several batches
-_END_S = 30.0  # for closing an engine
+DRIVER = "benchmarks.load_process"
 
 
 class Contender(Protocol):
@@ -72,47 +71,9 @@ def take_turns(
     return done
 
 
-class EngineProcess:
-    """An engine that is idle while others have their turns. `package` is another commit's, instead
-    of the installed one."""
-
-    def __init__(self, engine: Engine, package: Path | None) -> None:
-        module = "benchmarks.load_process"
-        command = [sys.executable, "-m", module]
-        if package is not None:
-            command = command_with([package, ROOT], module)
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=ROOT)
-        try:
-            self.options = self._ask(engine)
-        except BaseException:
-            self.close()
-            raise
-
+class LoadedEngine(EngineProcess):
     def turn(self, work: Workload) -> dict[str, Any]:
-        return self._ask(work)
-
-    def _ask(self, value: Engine | Workload) -> dict[str, Any]:
-        asked, answers = self._process.stdin, self._process.stdout
-        assert asked is not None, "it is a pipe"
-        assert answers is not None, "it is a pipe"
-        print(json.dumps(asdict(value)), file=asked, flush=True)
-        line = answers.readline()
-        if not line:
-            raise SystemExit(f"the engine's process ended with status {self._process.wait()}")
-        found: dict[str, Any] = json.loads(line)
-        return found
-
-    def close(self) -> None:
-        """The process ends when it is asked nothing more."""
-        assert self._process.stdin is not None, "it is a pipe"
-        with suppress(BrokenPipeError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        return self.ask(asdict(work))
 
 
 def contenders_of(
@@ -123,7 +84,7 @@ def contenders_of(
         packages[options.against_commit] = built_package(options.against_commit)
     found: dict[str, Contender] = {}
     for name, package in packages.items():
-        found[name] = stack.enter_context(closing(EngineProcess(engine, package)))
+        found[name] = stack.enter_context(closing(LoadedEngine(DRIVER, engine, package)))
     if options.against:
         name, _, path = options.against.partition("=")
         if name != LLAMA:

@@ -1,22 +1,15 @@
-"""An engine in a process of its own that `benchmarks.load` gives workloads to.
+"""Runs the workloads of `benchmarks.load` on an engine of this process (see `engine_process`).
 
-    python -m benchmarks.load_process    (lines of JSON: the engine, then a workload each time)
-
-Runs with this commit's package or with another one's (see `benchmarks.other_commit`), so it uses
-what both have: `AsyncLLM`, its streams and `stats()`. Every request is a task that reads its own
-stream, as a server's handler does, and notes when each token reached it. Every line is answered by
-a line; between them the engine is idle, so that other processes can be measured.
+It runs with this commit's package or with another one's, so it uses what both have: `AsyncLLM`,
+its streams and `stats()`. Every request is a task that reads its own stream, as a server's handler
+does, and notes when each token reached it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import re
-import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from time import perf_counter
 from typing import Any
@@ -24,28 +17,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.engine_process import Measure, answer_standard_input
 from benchmarks.load_workload import Ask, Workload
-from benchmarks.open_engine import open_engine
 from moesaic import AsyncLLM, SamplingParams
 from moesaic.hardware.procfs import process_memory, reset_peak
 
-USED = (
-    "accelerator", "cache_ratio", "expert_dtype", "dense_dtype", "threads", "max_sequences",
-    "max_model_len", "max_step_tokens", "prefix_cache",
-)  # fmt: skip
 # Words in names of statistics that are no counters.
 LEVELS = {"kept", "held", "free", "used", "peak", "ratio", "rate", "us", "acceptance", "speedup"}
 _WARM_PROMPT, _WARM_ANSWERS = 16, range(4, 12)
-
-
-@dataclass(frozen=True, slots=True)
-class Engine:
-    """What is opened; `options` are fields of its settings."""
-
-    model: str
-    shape: str | None = None
-    layers: int | None = None
-    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -73,12 +52,12 @@ class Served:
 class Measurement:
     """Runs workloads on an open engine."""
 
-    def __init__(self, llm: AsyncLLM, gpu_before: int | None) -> None:
-        self.llm, self._gpu_before = llm, gpu_before
+    def __init__(self, llm: AsyncLLM, gpu_before: int | None = None) -> None:
+        self._llm, self._gpu_before = llm, gpu_before
         self._warmed = 0  # requests at the same time
 
     async def run(self, work: Workload) -> dict[str, Any]:
-        llm = self.llm
+        llm = self._llm
         vocabulary, context = llm.model.spec.vocab_size, llm.model.plan.capacity.length
         batches = work.draw(vocabulary, context)
         if work.requests > self._warmed:
@@ -98,14 +77,6 @@ class Measurement:
     def _gpu_gb(self) -> float | None:
         now = gpu_bytes()
         return None if now is None or self._gpu_before is None else _gb(now - self._gpu_before)
-
-
-@asynccontextmanager
-async def measurement(engine: Engine) -> AsyncIterator[Measurement]:
-    before = gpu_bytes()
-    llm = open_engine(engine.model, engine.shape, engine.layers, engine.options)
-    async with llm:
-        yield Measurement(llm, before)
 
 
 async def serve(llm: AsyncLLM, asks: Sequence[Ask]) -> Served:
@@ -195,14 +166,6 @@ def difference(before: dict[str, float], after: dict[str, float]) -> dict[str, f
     }
 
 
-def options_of(llm: AsyncLLM) -> dict[str, Any]:
-    """The options in use; `capacity` is the memory plan's, in whatever form this commit has it."""
-    settings = llm.model.settings
-    used = {name: getattr(settings, name, None) for name in (*USED, "step_tokens")}
-    used = {name: value for name, value in used.items() if value is not None}
-    return used | {"capacity": str(llm.model.plan.capacity)}
-
-
 def gpu_bytes() -> int | None:
     """Taken on the whole GPU: not all of it is PyTorch's."""
     if not torch.cuda.is_available():
@@ -215,24 +178,14 @@ def _gb(size: int | None) -> float | None:
     return None if size is None else size / 1e9
 
 
-async def answer_lines(lines: Iterable[str], reply: Callable[[str], None]) -> None:
-    """The first line is an `Engine`, answered by the options in use; the others are workloads."""
-    asked = iter(lines)
-    async with measurement(Engine(**json.loads(next(asked)))) as measuring:
-        reply(json.dumps(options_of(measuring.llm)))
-        for line in asked:
-            reply(json.dumps(await measuring.run(Workload.read(line))))
-
-
 def main() -> None:
-    """Standard output is for replies alone: what libraries print goes to standard error."""
-    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    before = gpu_bytes()
 
-    def reply(line: str) -> None:
-        print(line, file=replies, flush=True)
+    def begin(llm: AsyncLLM) -> Measure:
+        measuring = Measurement(llm, before)
+        return lambda values: measuring.run(Workload.of(values))
 
-    asyncio.run(answer_lines(sys.stdin, reply))
+    answer_standard_input(begin)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@ answer has, when each arrives. Equal arguments give equal requests, whatever com
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from math import exp, log
 from statistics import NormalDist, mean
+from typing import Any
 
 import numpy as np
 
@@ -78,11 +78,11 @@ class Workload:
         return replace(self, seed=self.seed + number)
 
     @classmethod
-    def read(cls, text: str) -> Workload:
-        """From JSON."""
-        values = json.loads(text)
-        prompts, answers = (Lengths(**values.pop(name)) for name in ("prompts", "answers"))
-        return cls(prompts=prompts, answers=answers, **values)
+    def of(cls, values: dict[str, Any]) -> Workload:
+        """From what `asdict` has made of one."""
+        rest = dict(values)
+        prompts, answers = (Lengths(**rest.pop(name)) for name in ("prompts", "answers"))
+        return cls(prompts=prompts, answers=answers, **rest)
 
     @property
     def all_requests(self) -> int:

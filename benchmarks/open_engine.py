@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,12 +36,16 @@ def open_engine(
 ) -> AsyncLLM:
     """`shape` is a known model's name or a config.json, `layers` how many of its layers there are;
     without it `model` is a checkpoint's folder, or the bundled one's. `options` are fields of the
-    settings; those that this version of them lacks are left out."""
+    settings; those that this version of them lacks are left out. Random weights have any context
+    that is asked for."""
     known = {field.name for field in fields(EngineSettings)}
     chosen = {name: value for name, value in options.items() if name in known}
     if shape is None:
         return AsyncLLM(None if model == BUNDLED else model, **chosen)
-    with _random_weights(synthetic_architecture(shape, layers)) as folder:
+    architecture = synthetic_architecture(shape, layers)
+    longest = max(architecture.spec.max_context, chosen.get("max_model_len") or 0)
+    spec = replace(architecture.spec, max_context=longest)
+    with _random_weights(replace(architecture, spec=spec)) as folder:
         return AsyncLLM(folder, **{"dtype": RANDOM_DTYPE, **chosen})
 
 

@@ -11,19 +11,13 @@ from typing import Any
 import pytest
 from benchmarks.load import main, parse, settings_of, take_turns, workloads_of
 from benchmarks.load_llama import LlamaBatched, rates
-from benchmarks.load_process import Answer, Engine, Served, difference, measurement, summary
+from benchmarks.load_process import Answer, Measurement, Served, difference, summary
 from benchmarks.load_report import Round, ratios, report
 from benchmarks.load_workload import Lengths, Workload
+from benchmarks.open_engine import open_engine
 from benchmarks.other_commit import built_package
+from tiny_shape import TINY
 
-TINY = {
-    "model_type": "qwen3_moe", "vocab_size": 96, "hidden_size": 64, "num_hidden_layers": 3,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "num_experts": 8,
-    "num_experts_per_tok": 2, "moe_intermediate_size": 64, "intermediate_size": 64,
-    "max_position_embeddings": 256, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
-    "norm_topk_prob": True, "hidden_act": "silu", "tie_word_embeddings": False,
-    "decoder_sparse_step": 1, "mlp_only_layers": [],
-}  # fmt: skip
 SHORT = Lengths(6, 0.5, 2, 12)
 
 
@@ -69,7 +63,7 @@ def test_random_weights_are_served_and_measured(tmp_path: Path) -> None:
     path.write_text(json.dumps(TINY))
     options = {"accelerator": "none", "max_sequences": 2, "an_option_of_the_future": 1}
     work = small(requests=4, shared=0.5, prefix_tokens=4, batches=2)
-    found = asyncio.run(measured(Engine("", str(path), 2, options), work))
+    found = asyncio.run(measured(str(path), options, work))
     asks = [ask for batch in work.draw(96, 256) for ask in batch]
     assert found["failed"] == []
     assert found["output_tokens"] == sum(each.answer for each in asks)
@@ -78,9 +72,9 @@ def test_random_weights_are_served_and_measured(tmp_path: Path) -> None:
     assert 0 < found["ttft_ms"]["p50"] <= found["ttft_ms"]["p99"]
 
 
-async def measured(engine: Engine, work: Workload) -> dict[str, Any]:
-    async with measurement(engine) as measuring:
-        return await measuring.run(work)
+async def measured(shape: str, options: dict[str, Any], work: Workload) -> dict[str, Any]:
+    async with open_engine("", shape, 2, options) as llm:
+        return await Measurement(llm).run(work)
 
 
 def test_times_are_those_that_a_request_sees() -> None:
