@@ -54,8 +54,29 @@ def default_params(folder: Path) -> SamplingParams:
         raise BadTokenizer(folder / GENERATION, "sampling", str(error)) from None
 
 
-def prepare(model: PathLike | None, settings: EngineSettings) -> Prepared:
-    """None is the bundled model."""
+@dataclass(frozen=True, slots=True)
+class ModelText:
+    """What a model directory says of texts. Without a tokenizer, prompts are token ids."""
+
+    tokenizer: Tokenizer | None
+    eos_ids: frozenset[int]
+    defaults: SamplingParams
+
+    @classmethod
+    def read(cls, folder: Path, spec: ModelSpec) -> ModelText:
+        tokenizer = Tokenizer.open(folder, spec.vocab_size) if has_tokenizer(folder) else None
+        eos_ids = read_eos_ids(folder, None) if tokenizer is None else tokenizer.eos_ids
+        return cls(tokenizer, eos_ids, default_params(folder))
+
+    def input_processor(self, spec: ModelSpec, context: int) -> InputProcessor:
+        return InputProcessor(spec, self.tokenizer, self.eos_ids, context, self.defaults)
+
+
+def prepare(
+    model: PathLike | None, settings: EngineSettings, text: ModelText | None = None
+) -> Prepared:
+    """The bundled model without a `model`. `text`: of this model, where another process makes texts
+    of tokens."""
     settings, free = usable_machine(settings)
     folder = local_model(model, settings)
     opened = open_model(folder)
@@ -68,8 +89,7 @@ def prepare(model: PathLike | None, settings: EngineSettings) -> Prepared:
             f"the quality file was measured with {settings.quality_of}, and this is {spec.name}: "
             "calibrate this model with `moesaic calibrate`, or use another --quality"
         )
-    tokenizer = Tokenizer.open(folder, spec.vocab_size) if has_tokenizer(folder) else None
-    eos_ids = read_eos_ids(folder, None) if tokenizer is None else tokenizer.eos_ids
+    text = ModelText.read(folder, spec) if text is None else text
     _, available = memory()
     available = _UNKNOWN_MEMORY if available is None else available
     settings, plan = plan_or_without_gpu(spec, settings, available, free)
@@ -79,10 +99,8 @@ def prepare(model: PathLike | None, settings: EngineSettings) -> Prepared:
         opened=opened,
         settings=settings,
         plan=plan,
-        tokenizer=tokenizer,
-        eos_ids=eos_ids,
-        input_processor=InputProcessor(
-            spec, tokenizer, eos_ids, plan.capacity.length, default_params(folder)
-        ),
+        tokenizer=text.tokenizer,
+        eos_ids=text.eos_ids,
+        input_processor=text.input_processor(spec, plan.capacity.length),
         profile=profile,
     )
