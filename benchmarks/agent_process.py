@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from time import process_time
 from typing import Any
 
 from benchmarks.engine_process import Measure, answer_standard_input, takes_boundaries
@@ -26,7 +27,9 @@ class Requests:
                 more["boundaries"] = tuple(asked["boundaries"])
             processor = self.llm.model.input_processor
             requests.append(processor.request(asked["prompt"], params, **more))
+        cpu_before = process_time()
         completions = await self.llm._finish(requests)
+        cpu_ms = 1e3 * (process_time() - cpu_before)
         answers = [
             {
                 "ttft_ms": 1e3 * (each.timings.time_to_first_token_s or 0.0),
@@ -36,7 +39,7 @@ class Requests:
             }
             for each in completions
         ]
-        return {"answers": answers}
+        return {"answers": answers, "cpu_ms": cpu_ms}
 
 
 def main() -> None:

@@ -63,7 +63,8 @@ class Eviction:
 class Session(EngineProcess):
     def answer(self, prompt: Sequence[int], tokens: int, boundaries: Sequence[int] = ()) -> Any:
         asked = {"prompt": list(prompt), "answer": tokens, "boundaries": list(boundaries)}
-        return self.ask({"requests": [asked]})["answers"][0]
+        found = self.ask({"requests": [asked]})
+        return {**found["answers"][0], "cpu_ms": found["cpu_ms"]}
 
     def warm_up(self) -> None:
         """A prompt of two steps, if the context has room for it."""
@@ -126,6 +127,7 @@ class Replay:
                 cached=answer["cached"],
                 ttft_ms=answer["ttft_ms"],
                 floor_ms=floor["ttft_ms"],
+                cpu_ratio=answer["cpu_ms"] / floor["cpu_ms"],
                 floor_cached=floor["cached"],
                 edited=turn.edited is not None,
             )

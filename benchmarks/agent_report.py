@@ -24,6 +24,7 @@ class TurnTimes:
     ttft_ms: float
     floor_ms: float
     floor_cached: int  # of the floor's context, which is as long as what is known
+    cpu_ratio: float  # CPU time of the whole turn, its answer included, over the floor's
     edited: bool = False
 
     @property
@@ -70,6 +71,7 @@ def turn_row(rounds: Sequence[dict[str, TurnTimes]], name: str) -> dict[str, Any
         "floor_ms": median(each.floor_ms for each in found),
         "floor_cached": min(each.floor_cached for each in found),
         "ratio": median(each.ratio for each in found),
+        "cpu_ratio": median(each.cpu_ratio for each in found),
         "edited": first.edited,
     }
 
@@ -101,8 +103,19 @@ def print_report(result: dict[str, Any]) -> None:
         for name, rows in found["turns"].items():
             print_table(
                 f"{kind}: {engine['shape']}, {engine['layers']} layers, {name}; medians of "
-                f"{len(found['rounds'])} rounds, times in ms",
-                ("turn", "prompt", "new", "cached", "TTFT", "floor", "ratio", "floor cached", ""),
+                f"{len(found['rounds'])} rounds, times in ms; CPU: of a whole turn, over the floor's",
+                (
+                    "turn",
+                    "prompt",
+                    "new",
+                    "cached",
+                    "TTFT",
+                    "floor",
+                    "ratio",
+                    "CPU",
+                    "floor cached",
+                    "",
+                ),
                 [_turn_cells(number, row) for number, row in enumerate(rows)],
             )
     print_table(
@@ -123,6 +136,7 @@ def _turn_cells(number: int, row: dict[str, Any]) -> list[str]:
         *(f"{row[name]:.0f}" for name in ("prompt", "new", "cached")),
         *(f"{row[name]:.1f}" for name in ("ttft_ms", "floor_ms")),
         f"{row['ratio']:.2f}",
+        f"{row['cpu_ratio']:.2f}",
         str(row["floor_cached"]),
         "edited" if row["edited"] else "",
     ]

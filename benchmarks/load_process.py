@@ -11,7 +11,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -65,8 +65,9 @@ class Measurement:
             self._warmed = work.requests
         idle = process_memory().now
         reset_peak()
-        before = numbers(llm.stats())
+        before, cpu_before = numbers(llm.stats()), process_time()
         found = summary([await serve(llm, asks) for asks in batches])
+        found["cpu_ms_token"] = 1e3 * (process_time() - cpu_before) / found["output_tokens"]
         found["memory_gb"] = {
             "idle": _gb(idle),
             "peak": _gb(process_memory().peak),

@@ -13,6 +13,7 @@ from moesaic.hardware.host import usable_cores
 
 OURS = "this"
 RATES = ("output_tok_s", "total_tok_s")
+CPU = "cpu_ms_token"  # of all threads; on a busy machine it varies less than rates do
 TIMES = ("ttft_ms", "tpot_ms", "gap_ms")
 MEMORY = ("idle", "peak", "gpu")
 COUNTERS = ("cached_tokens", "failed_steps", "preempt", "kv", "blocks")  # parts of names
@@ -62,7 +63,7 @@ def rows_of(rounds: Sequence[Round]) -> list[dict[str, Any]]:
 
 def values(found: dict[str, Any]) -> dict[str, float]:
     """All numbers of a turn that are compared or shown, under flat names."""
-    flat = {name: found[name] for name in RATES}
+    flat = {name: found[name] for name in (*RATES, CPU) if name in found}
     for name in TIMES:
         flat |= {f"{name}.{share}": time for share, time in (found.get(name) or {}).items()}
     memory = found.get("memory_gb") or {}
@@ -102,15 +103,15 @@ def print_report(result: dict[str, Any]) -> None:
     print_table(
         f"Medians of {each} rounds; times in ms, memory in GB",
         ("requests", "who", "out tok/s", "all tok/s", "TTFT p50", "p99", "TPOT p50", "p99",
-         "gap p99", "RSS idle", "peak", "GPU", "failed"),
+         "gap p99", "CPU/token", "RSS idle", "peak", "GPU", "failed"),
         [_measured(row) for row in rows],
     )  # fmt: skip
     compared = [row for row in rows if row["ratios"]]
     if compared:
         print_table(
             f"{OURS} over the other, within rounds: the median, and output rates of every round",
-            ("requests", "other", "out tok/s", "TTFT p50", "p99", "TPOT p50", "p99", "peak",
-             "out tok/s by round"),
+            ("requests", "other", "out tok/s", "TTFT p50", "p99", "TPOT p50", "p99",
+             "CPU/token", "peak", "out tok/s by round"),
             [_compared(row) for row in compared],
         )  # fmt: skip
     for row in rows:
@@ -125,7 +126,7 @@ _TIMES = tuple(f"{name}.{share}" for name in TIMES[:2] for share in ("p50", "p99
 
 def _measured(row: dict[str, Any]) -> list[str | None]:
     found = row["medians"]
-    names = (*RATES, *_TIMES, "gap_ms.p99")
+    names = (*RATES, *_TIMES, "gap_ms.p99", CPU)
     memory = [_number(found.get(f"memory_gb.{name}"), 2) for name in MEMORY]
     return [
         *(str(row["requests"]), row["name"]),
@@ -137,7 +138,7 @@ def _measured(row: dict[str, Any]) -> list[str | None]:
 
 def _compared(row: dict[str, Any]) -> list[str | None]:
     found = row["ratios"]
-    names = ("output_tok_s", *_TIMES, "memory_gb.peak")
+    names = ("output_tok_s", *_TIMES, CPU, "memory_gb.peak")
     rounds = " ".join(f"{ratio:.2f}" for ratio in found["output_tok_s"]["rounds"])
     middle = [_number(found.get(name, {}).get("median"), 2) for name in names]
     return [str(row["requests"]), row["name"], *middle, rounds]

@@ -33,7 +33,8 @@ class FakeSession:
         cached = min(shared(prompt, self._kept), len(prompt) - 1)
         answer = [50 + number for number in range(tokens)]
         self._kept = [*prompt, *answer[:-1]]
-        return {"ttft_ms": float(len(prompt) - cached), "cached": cached, "tokens": answer}
+        read = float(len(prompt) - cached)
+        return {"ttft_ms": read, "cpu_ms": read, "cached": cached, "tokens": answer}
 
     def evict(self, eviction: Eviction, random: np.random.Generator) -> None:
         self.evicted += eviction.requests
