@@ -103,21 +103,11 @@ def print_report(result: dict[str, Any]) -> None:
         for name, rows in found["turns"].items():
             print_table(
                 f"{kind}: {engine['shape']}, {engine['layers']} layers, {name}; medians of "
-                f"{len(found['rounds'])} rounds, times in ms; CPU: of a whole turn, over the floor's",
-                (
-                    "turn",
-                    "prompt",
-                    "new",
-                    "cached",
-                    "TTFT",
-                    "floor",
-                    "ratio",
-                    "CPU",
-                    "floor cached",
-                    "",
-                ),
+                f"{len(found['rounds'])} rounds, times in ms; CPU: of a whole turn over the floor",
+                ("turn", "prompt", "new", "cached", "TTFT", "floor", "ratio", "CPU",
+                 "floor cached", ""),
                 [_turn_cells(number, row) for number, row in enumerate(rows)],
-            )
+            )  # fmt: skip
     print_table(
         "Turns after the first together: seconds, and times the floor; found: share of the "
         "conversation computed before that was not read again",
