@@ -21,7 +21,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 from benchmarks.engine_process import Engine, EngineProcess
@@ -37,12 +36,14 @@ from benchmarks.load_workload import (
 )
 from benchmarks.open_engine import BUNDLED
 from benchmarks.other_commit import built_package
+from moesaic.core.folders import temporary_folder
 from moesaic.hardware.host import usable_cores
 from moesaic.lab.against.llama_batched import PROGRAM as LLAMA
 
 INTEGERS = {"expert_dtype": "int4", "dense_dtype": "int4"}
 LEAST_REQUESTS = 16  # of a turn: fewer at a time are measured in several batches
 DRIVER = "benchmarks.load_process"
+_GGUF = "moesaic-gguf-"  # folders of killed processes that begin so are removed
 
 
 class Contender(Protocol):
@@ -89,10 +90,10 @@ def contenders_of(
         name, _, path = options.against.partition("=")
         if name != LLAMA:
             raise SystemExit(f"--against is {LLAMA} or {LLAMA}=PATH, not {options.against}")
-        program, folder = find_batched(path), stack.enter_context(TemporaryDirectory())
+        program, folder = find_batched(path), stack.enter_context(temporary_folder(_GGUF))
         architecture = architecture_of(options.model, options.shape, options.layers)
         dtype = engine.options.get("expert_dtype", INTEGERS["expert_dtype"])
-        gguf = write_model(architecture, dtype, Path(folder))
+        gguf = write_model(architecture, dtype, folder)
         cache = engine.options.get("cache_ratio") if options.accelerator == "cuda" else None
         threads = options.threads or usable_cores()
         layers = architecture.spec.num_layers
