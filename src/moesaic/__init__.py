@@ -18,6 +18,7 @@ if "OMP_WAIT_POLICY" not in os.environ and os.environ.get("MOESAIC_WAIT_POLICY")
 _MODULES = {
     "LLM": "engine.llm",
     "AsyncLLM": "engine.async_llm",
+    "ProcessOptions": "engine.process.process_options",
     "SamplingParams": "engine.sampling.sampling_params",
     "EngineSettings": "engine.engine_settings",
     "simulate": "lab.simulate.public",
@@ -34,6 +35,7 @@ __all__ = [
     "AsyncLLM",
     "EngineSettings",
     "PolicySet",
+    "ProcessOptions",
     "SamplingParams",
     "compare",
     "load_machine",

@@ -1,6 +1,7 @@
 from moesaic.engine.async_llm import AsyncLLM as AsyncLLM
 from moesaic.engine.engine_settings import EngineSettings as EngineSettings
 from moesaic.engine.llm import LLM as LLM
+from moesaic.engine.process.process_options import ProcessOptions as ProcessOptions
 from moesaic.engine.sampling.sampling_params import SamplingParams as SamplingParams
 from moesaic.hardware.machine_reader import load_machine as load_machine
 from moesaic.lab.simulate.public import compare as compare
@@ -14,6 +15,7 @@ __all__ = [
     "AsyncLLM",
     "EngineSettings",
     "PolicySet",
+    "ProcessOptions",
     "SamplingParams",
     "compare",
     "load_machine",

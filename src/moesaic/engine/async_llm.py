@@ -4,21 +4,49 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from importlib.util import find_spec
 from types import TracebackType
-from typing import Unpack
+from typing import TYPE_CHECKING, Protocol, Unpack
 
-from moesaic.engine.batcher_thread import BatcherThread
+from moesaic.core.errors import ImpossibleSetting, MissingExtra
+from moesaic.engine.batcher_thread import BatcherThread, Callback
 from moesaic.engine.completion import Chunk, Completion
 from moesaic.engine.engine_options import EngineOptions, list_options
 from moesaic.engine.engine_settings import EngineSettings
-from moesaic.engine.input_processor import Params, Prompt, Prompts
-from moesaic.engine.loading import Progress, load, settings_from
-from moesaic.engine.preparation import PathLike
+from moesaic.engine.fetching import local_model
+from moesaic.engine.input_processor import InputProcessor, Params, Prompt, Prompts
+from moesaic.engine.loading import LoadedModel, Progress, load, settings_from
+from moesaic.engine.preparation import ModelText, PathLike
 from moesaic.engine.request import Request
 from moesaic.engine.run_stats import RunStats
 from moesaic.engine.sampling.sampling_params import SamplingParams
+from moesaic.models.open_model import open_model
 from moesaic.models.text.chat_messages import Messages
 from moesaic.models.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from moesaic.engine.process.client import EngineClient
+    from moesaic.engine.process.process_options import ProcessOptions
+
+
+class Engine(Protocol):
+    """What runs requests: a thread of this process, or another process."""
+
+    @property
+    def input_processor(self) -> InputProcessor: ...
+
+    @property
+    def forked(self) -> bool: ...
+
+    def refuse_fork(self) -> None: ...
+
+    def submit(self, request: Request, callback: Callback) -> None: ...
+
+    def cancel(self, request: Request) -> None: ...
+
+    def stats(self) -> RunStats: ...
+
+    def close(self, error: BaseException | None) -> None: ...
 
 
 class AsyncLLM:
@@ -34,12 +62,28 @@ class AsyncLLM:
         system: str | None = None,
         record: PathLike | None = None,
         progress: Progress | None = None,
+        process: bool | ProcessOptions = False,
         **options: Unpack[EngineOptions],
     ) -> None:
-        """Load a model as `LLM` does: options come before what `settings` and `system` say."""
+        """Load a model as `LLM` does: options come before what `settings` and `system` say.
+        `process` runs the engine in a process of its own, whose end is an error and not the end of
+        this process; `ProcessOptions` say how that process is supervised."""
         chosen = settings_from(settings, system, options)
-        self.model = load(model, chosen, record, progress)
-        self._engine = BatcherThread(self.model)
+        self._model: LoadedModel | None = None
+        self._client: EngineClient | None = None
+        self._engine: Engine
+        if process is False:
+            self._model = load(model, chosen, record, progress)
+            self._engine = BatcherThread(self._model)
+        else:
+            self._engine = self._client = _start(model, chosen, record, progress, process)
+
+    @property
+    def model(self) -> LoadedModel:
+        """What it runs on: the memory plan, the runner. Refused where another process has it."""
+        if self._model is None:
+            raise ImpossibleSetting("the model is in the engine's process: leave out `process`")
+        return self._model
 
     async def generate(self, prompts: Prompts, params: Params = None) -> list[Completion]:
         return await self._finish(self._engine.input_processor.requests(prompts, params))
@@ -64,7 +108,16 @@ class AsyncLLM:
         return self._engine.input_processor.tokenizer
 
     def stats(self) -> RunStats:
+        """In a process of its own: asked of the engine, or the last that it has sent."""
         return self._engine.stats()
+
+    async def restart(self) -> None:
+        """Start the engine's process again. Requests that run end with an error."""
+        if self._client is None:
+            raise ImpossibleSetting(
+                "the engine runs in this process and cannot be restarted alone: give process=True"
+            )
+        await asyncio.to_thread(self._client.restart)
 
     async def close(self) -> None:
         """Cancel running requests, stop the threads, write the recording."""
@@ -115,3 +168,25 @@ class AsyncLLM:
         finally:
             for request in requests:
                 self._engine.cancel(request)
+
+
+def _start(
+    model: PathLike | None,
+    settings: EngineSettings,
+    record: PathLike | None,
+    progress: Progress | None,
+    process: bool | ProcessOptions,
+) -> EngineClient:
+    """The model's texts are this process's, its weights the other's."""
+    if find_spec("zmq") is None or find_spec("msgspec") is None:
+        raise MissingExtra("an engine in a process of its own", "engine")
+    from moesaic.engine.process.client import EngineClient
+    from moesaic.engine.process.engine_process import Launch
+    from moesaic.engine.process.process_options import ProcessOptions
+
+    supervision = process if isinstance(process, ProcessOptions) else ProcessOptions()
+    folder = local_model(model, settings)
+    spec = open_model(folder).architecture.spec
+    text = ModelText.read(folder, spec)
+    launch = Launch(folder, settings, text.eos_ids, record, supervision)
+    return EngineClient(spec, text, launch, progress)

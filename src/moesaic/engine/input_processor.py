@@ -66,6 +66,12 @@ class InputProcessor:
         tokens = self._known_tokenizer("a conversation").encode_chat(messages)
         return self._checked(self._of_text(tokens), self._alone(params))
 
+    def of_tokens(self, tokens: list[int], params: SamplingParams, number: int) -> Request:
+        """Completion `number` of a prompt whose text became tokens in another process."""
+        if tokens and not 0 <= min(tokens) <= max(tokens) < self._spec.vocab_size:
+            self._ids_of(tokens)  # says which
+        return self._checked(tokens, params, number)
+
     def with_context(self, context: int) -> InputProcessor:
         """The same, for sequences of another length."""
         other = copy(self)

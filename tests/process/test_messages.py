@@ -1,0 +1,108 @@
+"""Do messages keep what they carry: parameters, errors, the record of a step?"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from moesaic import ProcessOptions, SamplingParams
+from moesaic.core import errors
+from moesaic.core.errors import EngineFailed, ImpossibleSetting, MoesaicError
+from moesaic.engine.process import messages as m
+from moesaic.engine.process.command_queue import CommandQueue
+from moesaic.engine.process.faults import EngineEnded, error_of, fault_of
+from moesaic.engine.process.step_record import StepRecord
+
+KINDS = [EngineEnded, *(each for each in vars(errors).values() if isinstance(each, type))]
+OF_TEXTS = {"stop", "n", "json_schema", "grammar", "regex"}  # which are the caller's
+
+
+def test_all_parameters_that_choose_tokens_are_carried() -> None:
+    known = {each.name: each.default for each in fields(SamplingParams)}
+    carried = m.SamplingFields.__struct_fields__
+    assert set(carried) == set(known) - OF_TEXTS
+    defaults = m.SamplingFields(max_tokens=256)
+    assert {name: getattr(defaults, name) for name in carried} == {n: known[n] for n in carried}
+
+
+def test_parameters_arrive_as_they_were() -> None:
+    params = SamplingParams(
+        max_tokens=9, temperature=0.7, top_k=5, seed=-(2**70), logprobs=2, logit_bias={3: -1.5},
+        stop_token_ids=[4, 2], regex="a+",
+    )  # fmt: skip
+    sent = m.Submit(1, [1, 2], m.SamplingFields.of(params, 9), 9, 2, (1,), "a client", -3)
+    received = m.decode_from_caller(m.encode(sent))
+    assert received == sent
+    assert isinstance(received, m.Submit)
+    made = received.sampling.params()
+    for each in m.SamplingFields.__struct_fields__:
+        assert getattr(made, each) == getattr(params, each)
+
+
+def one_of(kind: type[MoesaicError]) -> MoesaicError:
+    made = kind.__new__(kind)
+    Exception.__init__(made, "what happened")
+    return made
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if issubclass(k, MoesaicError)])
+def test_errors_keep_their_class_and_text(kind: type[MoesaicError]) -> None:
+    fault = fault_of(one_of(kind))
+    message = m.decode_from_engine(m.encode(m.Refused(3, fault)))
+    assert isinstance(message, m.Refused)
+    again = error_of(message.fault)
+    assert type(again) is (EngineFailed if kind is MoesaicError else kind)
+    assert "what happened" in str(again)
+
+
+def test_attributes_of_errors_are_kept() -> None:
+    error = error_of(fault_of(errors.BadConfig(Path("a/config.json"), "layers", "expected 3")))
+    assert isinstance(error, errors.BadConfig)
+    assert (error.path, error.field) == ("a/config.json", "layers")
+    assert str(error) == "model config 'a/config.json': layers: expected 3"
+
+
+def test_other_errors_are_failures_of_the_engine() -> None:
+    class Own(ImpossibleSetting):
+        pass
+
+    assert str(error_of(fault_of(OSError("the disk is gone")))) == "OSError: the disk is gone"
+    assert type(error_of(fault_of(OSError()))) is EngineFailed
+    assert type(error_of(fault_of(Own("no")))) is ImpossibleSetting
+
+
+def test_a_step_can_be_read_by_another_who_maps_it(tmp_path: Path) -> None:
+    reader = StepRecord.create(tmp_path / "steps")
+    writer = StepRecord(tmp_path / "steps")
+    assert not reader.read().under_way
+    writer.begin([(1, 4), (2, 2**63)])
+    assert reader.read() == (1, 0, ((1, 4), (2, 2**63)))
+    assert reader.read().under_way
+    writer.end()
+    assert not reader.read().under_way
+    writer.begin([(1, number) for number in range(1000)])
+    assert len(reader.read().requests) == 64
+    reader.close()
+    writer.close()
+
+
+def test_commands_run_in_order_and_not_after_the_end() -> None:
+    queue, ran = CommandQueue(), list[int]()
+    for number in range(100_000):  # more than the pipe has room for
+        queue.put(partial(ran.append, number))
+    queue.run()
+    assert ran == list(range(100_000))
+    queue.close()
+    queue.put(lambda: ran.append(-1))
+    queue.close()
+
+
+@pytest.mark.parametrize(
+    "options", [{"restarts": -1}, {"restarts": True}, {"stall_s": 0}, {"unread_messages": 0}]
+)
+def test_impossible_options_are_refused(options: dict[str, int]) -> None:
+    with pytest.raises(ImpossibleSetting, match=next(iter(options))):
+        ProcessOptions(**options)
