@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 
+import numpy as np
 import pytest
 import torch
 
@@ -21,6 +22,7 @@ from moesaic.core.routing import LayerRouting
 from moesaic.core.view import View
 from moesaic.engine.assemble import on_store
 from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.kv.kv_blocks import Running
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.runner import Runner
 from moesaic.kernels.quantized_linear import DenseQuantizer
@@ -28,7 +30,7 @@ from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from moesaic.model_info.dense_bytes import DensePrecision
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.policy_set import PolicySet
-from scattered_blocks import scatter
+from scattered_blocks import scatter_blocks
 
 PROMPTS = ([5, 6, 7, 8, 900, 11, 3], [100, 200, 300], [9])
 CAPACITY = Capacity(slots=20, sequences=4, length=300)
@@ -36,7 +38,14 @@ ROUNDING = 0.04  # of a row's norm
 LOG = logging.getLogger(__name__)
 
 
-def runner_of(name: str, dtype: str, names: tuple[str, str, str], dense: str = "bf16") -> Runner:
+def runner_of(
+    name: str,
+    dtype: str,
+    names: tuple[str, str, str],
+    dense: str = "bf16",
+    capacity: Capacity = CAPACITY,
+    scattered: bool = True,
+) -> Runner:
     torch.manual_seed(0)
     architecture = shrunk(name)
     policies = PolicySet.of(schedule=names[0], cache=names[1], prefetch=names[2])
@@ -45,8 +54,9 @@ def runner_of(name: str, dtype: str, names: tuple[str, str, str], dense: str = "
     )
     packer = DenseQuantizer(DensePrecision.of(dense))
     decoder = synthetic_decoder(architecture, "bf16", "reference", packer)
-    runner = on_store(decoder, filled_store(architecture, dtype), settings, CAPACITY)
-    scatter(runner.cache)
+    runner = on_store(decoder, filled_store(architecture, dtype), settings, capacity)
+    if scattered:
+        scatter_blocks(runner.kv)
     return runner
 
 
@@ -200,7 +210,8 @@ def test_a_copied_prefix_decodes_as_the_one_it_was_copied_from() -> None:
     runner.step(ForwardPass([Piece(0, [2])]))
     rows = []
     for slot in (1, 2):
-        runner.copy_prefix(0, slot, 40)
+        runner.kv.begin(slot, np.array(prompt), [Running(0, np.array(prompt))], length=64)
+        assert runner.cache.length(slot) == 40
         rows.append(
             torch.cat(
                 [runner.step(ForwardPass([Piece(slot, [3 + number])])) for number in range(6)]

@@ -34,7 +34,7 @@ from moesaic.models.decoder import Decoder
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.policy_set import PolicySet
 from network_changes import with_router
-from scattered_blocks import scatter
+from scattered_blocks import scatter_blocks
 
 LOG = logging.getLogger(__name__)
 CAPACITY = Capacity(slots=20, sequences=4, length=300)
@@ -92,7 +92,7 @@ def both_ways(
         policies=policies, accelerator="cuda", max_step_tokens=160, max_sequences=4, threads=4
     )
     runner = on_store(truth.decoder, truth.store, settings, CAPACITY)
-    scatter(runner.cache)
+    scatter_blocks(runner.kv)
     if not captured:
         runner.machine.use_only_layerwise("asked for")
     try:

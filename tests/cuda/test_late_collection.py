@@ -45,7 +45,8 @@ class Steps:
 def decoding() -> Captured:
     timeline: Any = Timeline(enabled=False)
     store: Any = SimpleNamespace(kernel=SimpleNamespace(block_bytes=1), experts=4, layers=1)
-    cache: Any = SimpleNamespace(advance=lambda slot, tokens: None)
+    passed = dict.fromkeys(("advance", "blocks_placed"), lambda slot, tokens: None)
+    cache: Any = SimpleNamespace(**passed)
     absent: Any = None
     network = Network(absent, cache, store, RoutingAdapter(1))
     found = Captured(network, absent, absent, absent, lambda: NATIVE, timeline)

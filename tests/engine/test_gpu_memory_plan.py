@@ -98,7 +98,7 @@ def test_slots_fill_what_is_free(free_gb: float) -> None:
 
 
 def test_a_gpu_with_plenty_holds_every_expert() -> None:
-    assert plan(free=140 * GB).capacity == (1024, 8, 4096)
+    assert plan(free=140 * GB).capacity[:3] == (1024, 8, 4096)
 
 
 def test_no_more_than_is_free_whatever_is_allowed() -> None:

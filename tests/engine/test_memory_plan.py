@@ -22,6 +22,7 @@ from moesaic.engine.memory.fitting import MIN_LENGTH
 from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
 from moesaic.engine.memory.sizes import Sizes
 from moesaic.lab.simulate.settings import Settings
+from moesaic.model_info.kv_blocks import KV_BLOCK
 from moesaic.model_info.model_zoo import load_model
 from moesaic.models.synthetic_model import synthetic_decoder
 from moesaic.policies.policy_set import PolicySet, with_options
@@ -52,7 +53,7 @@ def size_of(found: MemoryPlan) -> dict[str, int]:
 
 def test_without_an_accelerator_everything_is_in_main_memory() -> None:
     found = plan(available=25 * GB)
-    assert found.capacity == (0, 8, 4096)
+    assert found.capacity[:3] == (0, 8, 4096)
     assert [part.name for part in found.parts if part.main] == [
         *("routed experts", "dense weights", "KV cache", "workspace", "left free")
     ]
@@ -114,7 +115,7 @@ def test_a_longer_sequence_than_the_model_knows_is_refused() -> None:
 
 
 def test_the_length_is_all_that_fits() -> None:
-    available = 16.5 * GB
+    available = 15.2 * GB
     found = plan(available=available)
     length = found.capacity.length
     assert MIN_LENGTH < length < OLMOE.max_context
@@ -144,12 +145,13 @@ def test_slots_and_sequences_share_what_the_accelerator_may_use(
 
 def test_a_large_accelerator_holds_every_expert_and_no_more() -> None:
     found = plan(**EMULATED, gpu_memory_gb=100)
-    assert found.capacity == (OLMOE.num_expert_blocks, 8, OLMOE.max_context)
+    assert found.capacity[:3] == (OLMOE.num_expert_blocks, 8, OLMOE.max_context)
 
 
 @pytest.mark.parametrize(("per_layer", "smallest"), [(True, OLMOE.num_moe_layers), (False, 1)])
 def test_an_accelerator_without_slots_must_be_asked_for(per_layer: bool, smallest: int) -> None:
-    fields: dict[str, Any] = {**EMULATED, "max_model_len": 1024, "cache": pooled(per_layer)}
+    lengths = {"max_model_len": 1024, "kv_tokens": 8192}
+    fields: dict[str, Any] = {**EMULATED, **lengths, "cache": pooled(per_layer)}
     network = plan(**fields, cache_ratio=0.0)
     assert network.capacity.slots == 0
     limit = {"gpu_memory_gb": network.accelerator_bytes / GB}
@@ -199,8 +201,9 @@ def test_a_schedule_that_needs_an_accelerator(phase: str) -> None:
 
 
 def test_a_budget_too_small_for_a_slot_in_every_layer() -> None:
-    fields: dict[str, Any] = {**EMULATED, "schedule": "gpu-only", "max_model_len": 1024}
-    network = plan(**EMULATED, cache_ratio=0.0, max_model_len=1024).accelerator_bytes
+    lengths: dict[str, Any] = {**EMULATED, "max_model_len": 1024, "kv_tokens": 8192}
+    fields = {**lengths, "schedule": "gpu-only"}
+    network = plan(**lengths, cache_ratio=0.0).accelerator_bytes
     said = refused(**fields, gpu_memory_gb=network / GB)
     assert "schedule 'gpu-only' needs a slot for every layer" in said
     check_advice(said, OLMOE, PLENTY, {**fields, "gpu_memory_gb": network / GB}, least=2)
@@ -209,6 +212,7 @@ def test_a_budget_too_small_for_a_slot_in_every_layer() -> None:
 ADVICE = {
     "--max-sequences": ("max_sequences", int),
     "--max-model-len": ("max_model_len", int),
+    "--kv-tokens": ("kv_tokens", int),
     "--cache-ratio": ("cache_ratio", float),
     "--expert-dtype": ("expert_dtype", str),
     "--gpu-memory": ("gpu_memory_gb", float),
@@ -240,11 +244,11 @@ REFUSALS: list[tuple[Any, float, dict[str, Any], set[str]]] = [
     (MIXTRAL, 22.4, {}, set()),
     (MIXTRAL, 64, {}, {"--expert-dtype"}),
     (MIXTRAL, 31.5, {}, {"--expert-dtype"}),
-    (MIXTRAL, 30.7, {"max_sequences": 64}, {"--expert-dtype", "--max-sequences"}),
+    (MIXTRAL, 30.7, {"max_sequences": 64}, {"--expert-dtype"}),
     (OLMOE, 22.4, {"dtype": "fp32"}, {"--dtype", "--expert-dtype"}),
     (replace(OLMOE, native_dtype="fp32"), 22.4, {}, {"--dtype", "--expert-dtype"}),
     (load_model("deepseek-v3"), 500, {}, {"--expert-dtype"}),
-    (OLMOE, 22.4, {"max_model_len": 4096, "max_sequences": 200}, {"--max-model-len"}),
+    (OLMOE, 22.4, {"kv_tokens": 200 * 4096, "max_sequences": 200}, {"--kv-tokens"}),
     (OLMOE, 22.4, {**EMULATED, "cache_ratio": 0.9}, {"--cache-ratio", "--expert-dtype"}),
     (OLMOE, 64, {**EMULATED, "gpu_memory_gb": 0.5}, {"--gpu-memory"}),
     (OLMOE, 64, {**EMULATED, "gpu_memory_gb": 1.2}, {"--gpu-memory", "--dense-dtype"}),
@@ -337,7 +341,9 @@ def test_a_plan_fits_or_is_refused(
         unit = OLMOE.num_moe_layers if per_layer else 1
         assert found.capacity.slots == unit * round(ratio * OLMOE.num_expert_blocks / unit)
     sizes = Sizes.of(OLMOE, with_options(EngineSettings(), fields))
-    assert size_of(found)["KV cache"] == sizes.kv_cache(found.capacity.length)
+    tokens = KV_BLOCK * found.capacity.kv_blocks
+    assert tokens >= found.capacity.length
+    assert size_of(found)["KV cache"] == sizes.kv_cache(found.capacity.length, tokens)
 
 
 def test_an_expert_precision_is_checked_with_the_settings() -> None:

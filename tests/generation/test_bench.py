@@ -208,10 +208,10 @@ def test_every_configuration_is_recorded_by_itself() -> None:
 def test_capacity_is_what_the_tests_need() -> None:
     spec = tiny()[0].spec
     (one,) = plan_configs(spec, [("moesaic", settings())], (READ, TOGETHER))
-    assert one.plan.capacity == (0, 3, 40)
+    assert one.plan.capacity == Capacity(0, 3, 40, 3)
     assert one.settings.max_step_tokens == 40
     (longer,) = plan_configs(spec, [("moesaic", settings(max_model_len=100))], (READ,))
-    assert longer.plan.capacity == (0, 1, 100)
+    assert longer.plan.capacity == Capacity(0, 1, 100, 2)
 
 
 def test_what_does_not_fit_is_refused_before_loading(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,6 +78,7 @@ class SubmittingMachine(Machine):
         self.entries[slot] = min(length, self.entries.get(slot, 0))
 
     def free_slot(self, slot: int) -> None:
+        self.kv.drop(slot)
         self.truncate(slot, 0)
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from moesaic.engine.kv.kv_blocks import KVBlocks
+from moesaic.engine.kv.kv_blocks import KVBlocks, Running
 from moesaic.engine.kv.prefix_tree import Tokens
 from moesaic.model_info.kv_blocks import KV_BLOCK, blocks_of
+from moesaic.model_info.sliding_window import REWIND
+from moesaic.models.attentions.checkpoint import Checkpoint
 
 SLOTS, LONGEST, BLOCKS, LEAST = 3, 4 * KV_BLOCK, 9, 16
 GONE = -1
@@ -18,30 +22,59 @@ GONE = -1
 ALIKE = [10, 48, KV_BLOCK, KV_BLOCK + 20, 2 * KV_BLOCK + 5]
 
 
-class Memory:
-    """Of every row the token that was written there."""
+class SavedTokens(NamedTuple):
+    """Stands in for a state."""
 
-    def __init__(self) -> None:
+    tokens: list[int]
+    nbytes: int = 100
+
+
+class Memory:
+    """Of every row the token that was written there; and of every slot, all tokens, as a state has
+    them, if there are layers with states."""
+
+    def __init__(self, has_checkpoints: bool = False) -> None:
+        self.has_checkpoints = has_checkpoints
+        self.states: dict[int, list[int]] = {}
         self.table = np.zeros((SLOTS, blocks_of(LONGEST)), dtype=np.int32)
         self.rows = np.full((BLOCKS, KV_BLOCK), GONE)
-        self.uploaded = self.table.copy()
 
     def copy_block(self, source: int, to: int, rows: int) -> None:
         self.rows[to, :rows] = self.rows[source, :rows]
 
-    def upload_table(self) -> None:
-        self.uploaded = self.table.copy()
+    def changed(self, slot: int, first: int) -> None:
+        """There is no copy of the table."""
+
+    def reaches(self, slot: int, length: int) -> bool:
+        if not self.has_checkpoints:
+            return True
+        return len(self.states.get(slot, [])) - REWIND <= length <= len(self.states.get(slot, []))
+
+    def save(self, slot: int, length: int) -> Checkpoint:
+        assert self.reaches(slot, length)
+        saved: Any = SavedTokens(self.states[slot][:length])
+        return Checkpoint(length, {}, {0: saved})
+
+    def begin(self, slot: int, length: int, checkpoint: Checkpoint | None = None) -> None:
+        self.states[slot] = []
+        if checkpoint is not None:
+            saved: Any = checkpoint.states[0]
+            self.states[slot] = [*saved.tokens]
+        if self.has_checkpoints:
+            assert len(self.states[slot]) == length
 
     def read(self, slot: int, length: int) -> list[int]:
-        blocks = self.uploaded[slot, : blocks_of(length)]
+        blocks = self.table[slot, : blocks_of(length)]
         return [int(token) for token in self.rows[blocks].flatten()[:length]]
 
 
 class Requests(RuleBasedStateMachine):
+    has_checkpoints = False
+
     def __init__(self) -> None:
         super().__init__()
-        self.memory = Memory()
-        self.kv = KVBlocks(self.memory, BLOCKS, LEAST)
+        self.memory = Memory(self.has_checkpoints)
+        self.kv = KVBlocks(self.memory, BLOCKS, LEAST, checkpoint_bytes=700)
         self.running: dict[int, list[int]] = {}
 
     @precondition(lambda self: len(self.running) < SLOTS)
@@ -49,9 +82,11 @@ class Requests(RuleBasedStateMachine):
     def begin(self, alike: int, kind: int, length: int) -> None:
         wanted = [n if n < alike else 1000 * kind + n for n in range(length)]
         slot = min(set(range(SLOTS)) - self.running.keys())
-        kept = self.kv.match(np.array(wanted))
-        found = self.kv.begin(slot, np.array(wanted))
-        assert found == kept or self.kv.available <= 1, "no block but what would be copied itself"
+        others = [Running(other, np.array(has)) for other, has in self.running.items() if has]
+        kept, available = self.kv.match(np.array(wanted), others), self.kv.available
+        found = self.kv.begin(slot, np.array(wanted), others)
+        assert found is not None, "there is always a way without blocks"
+        assert found == kept or available <= 1, "no block but what would be copied itself"
         assert self.memory.read(slot, found) == wanted[:found]
         self.running[slot] = wanted[:found]
         self._write(slot, wanted[found:])
@@ -71,6 +106,19 @@ class Requests(RuleBasedStateMachine):
         self.kv.publish(slot, np.array(tokens[: int(computed * len(tokens))], dtype=np.int64))
 
     @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def keep(self, data: st.DataObject) -> None:
+        slot = self._one(data)
+        self.kv.keep(slot, np.array(self.running[slot], dtype=np.int64))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def fail(self, data: st.DataObject) -> None:
+        slot = self._one(data)
+        del self.running[slot]
+        self.kv.fail(slot)
+
+    @precondition(lambda self: self.running and not self.has_checkpoints)
     @rule(data=st.data(), back=st.integers(0, 100))
     def shrink(self, data: st.DataObject, back: int) -> None:
         slot = self._one(data)
@@ -85,6 +133,8 @@ class Requests(RuleBasedStateMachine):
         tokens = self.running.pop(slot)
         kept = tokens if keeps else tokens[: self.kv.published(slot)]
         self.kv.end(slot, np.array(kept, dtype=np.int64))
+        if self.has_checkpoints:
+            return
         if len(kept) % KV_BLOCK >= LEAST or not len(kept) % KV_BLOCK:
             assert self.kv.match(np.array(kept, dtype=np.int64)) == len(kept)
 
@@ -97,6 +147,7 @@ class Requests(RuleBasedStateMachine):
     def every_sequence_has_its_tokens(self) -> None:
         for slot, tokens in self.running.items():
             assert self.memory.read(slot, len(tokens)) == tokens
+            assert not self.has_checkpoints or self.memory.states[slot] == tokens
 
     @invariant()
     def what_is_kept_is_what_it_says(self) -> None:
@@ -114,6 +165,7 @@ class Requests(RuleBasedStateMachine):
         assert np.array_equal(self.kv.pool.holders, held)
         assert self.kv.pool.free == int((held == 0).sum())
         assert self.kv.available == self.kv.pool.free + unused
+        assert self.kv.checkpoints.nbytes <= 700
         self.memory.rows[held == 0] = GONE  # nothing may read them any more
 
     def _one(self, data: st.DataObject) -> int:
@@ -128,14 +180,29 @@ class Requests(RuleBasedStateMachine):
         if not grown:
             return
         for position, token in enumerate(tokens, start=begun):
-            block = self.memory.uploaded[slot, position // KV_BLOCK]
-            assert self.kv.pool.holders[block] == 1, "no other sequence reads what is written"
+            block = self.memory.table[slot, position // KV_BLOCK]
+            assert not self._is_read(slot, int(block), position % KV_BLOCK)
             self.memory.rows[block, position % KV_BLOCK] = token
         self.running[slot] += tokens
+        self.memory.states[slot] = [*self.running[slot]]
+
+    def _is_read(self, slot: int, block: int, row: int) -> bool:
+        """Whether another sequence has the block, or it is kept with this row."""
+        for other, tokens in self.running.items():
+            if other != slot and block in self.memory.table[other, : blocks_of(len(tokens))]:
+                return True
+        kept = (node for node in self.kv.tree.nodes() if node.block == block)
+        return any(len(node.tokens) > row for node in kept)
+
+
+class RequestsWithStates(Requests):
+    has_checkpoints = True
 
 
 TestRequests = Requests.TestCase
 TestRequests.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestRequestsWithStates = RequestsWithStates.TestCase
+TestRequestsWithStates.settings = TestRequests.settings
 
 
 def tokens_of(first: int, count: int) -> Tokens:

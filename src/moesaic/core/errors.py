@@ -12,6 +12,7 @@ own use `assert` instead.
     │   ├── MissingExtra         an optional package is needed
     │   ├── CannotFetch          a model named by its id cannot be fetched from the hub
     │   ├── BadPolicy            a policy of the user's own that does not keep its contract
+    │   ├── Overloaded           too many requests wait: ask again later
     │   ├── WorkerEnded          a process that worked on it has ended, as for lack of memory
     │   └── StuckGrammar         a text cannot go on as its grammar demands (FailedRows, too)
     ├── BadFile                  a file is not what it should be: repair it, or give another
@@ -132,6 +133,10 @@ class BadPlugin(FileError):
 
 class BadPolicy(ImpossibleRequest):
     pass
+
+
+class Overloaded(ImpossibleRequest):
+    """Too many requests wait already."""
 
 
 class WorkerEnded(ImpossibleRequest):

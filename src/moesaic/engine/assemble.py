@@ -23,6 +23,8 @@ from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.expert_kernel import expert_kernel, kernel_for
 from moesaic.engine.make_machine import GPU_DEVICE, Parts, add_captured, make_machine
 from moesaic.engine.memory.capacity import Capacity
+from moesaic.engine.memory.plan_parts import checkpoint_bytes
+from moesaic.engine.memory.sizes import Sizes
 from moesaic.engine.packed_store import packed_store, why_copied
 from moesaic.engine.runner import Runner
 from moesaic.hardware.host import usable_nodes
@@ -45,7 +47,6 @@ from moesaic.policies.compose import Composition
 from moesaic.policies.policy_set import PHASES
 from moesaic.policies.shape import Shape
 
-CACHE_LINE = 64  # bytes; so many tokens are a multiple of it, whatever their width
 Experts = Iterable[tuple[ExpertId, ExpertWeights]] | PackedExperts
 
 
@@ -193,16 +194,22 @@ def _on_machine(
         {phase: composition.schedule_for(phase) for phase in PHASES},
         composition.gate(),
         composition.policies.gate.name,
+        checkpoint_bytes=_checkpoint_bytes(decoder, settings),
     )
 
 
 def _cache(decoder: Decoder, settings: EngineSettings, capacity: Capacity) -> BlockCache:
     length = capacity.length
-    if settings.batch_invariant:  # every slot begins at the same place of a cache line
-        length = -(-length // CACHE_LINE) * CACHE_LINE
     tokens = max(settings.step_tokens, settings.max_sequences)
     spec, device = decoder.architecture.spec, str(decoder.device)
-    return BlockCache(spec, capacity.sequences, length, decoder.dtype, device, tokens)
+    return BlockCache(
+        spec, capacity.sequences, length, decoder.dtype, device, tokens, capacity.kv_blocks
+    )
+
+
+def _checkpoint_bytes(decoder: Decoder, settings: EngineSettings) -> int:
+    sizes = Sizes.of(decoder.architecture.spec, settings)
+    return checkpoint_bytes(sizes) if settings.keeps_checkpoints else 0
 
 
 @contextmanager

@@ -1,26 +1,29 @@
 """Continuous batching with chunked prefill: requests join and leave between steps.
 
 Every decoding request has one token in every step; the rest of the token budget goes to requests in
-prefill, first come, first served, so a long prompt never stalls decoding. Text is the requests'
-concern, delivery the callers'. Where the machine supports it, the next step is submitted before
-this step's tokens are delivered. A request that fails ends alone (see `isolation`). A
+prefill, so a long prompt never stalls decoding. A request is admitted when there are blocks of the
+KV cache for its prompt; when blocks run out later, the last one admitted waits again. Text is the
+requests' concern, delivery the callers'. Where the machine supports it, the next step is submitted
+before this step's tokens are delivered. A request that fails ends alone (see `isolation`). A
 batch-invariant batcher has one request in every step, in turns: how products are rounded depends on
 how many tokens share a call, and these are then its own.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import repeat
+from time import perf_counter_ns
 
 import torch
 
 from moesaic.engine.drafting import checked, drafting_piece, drafts_wanted
 from moesaic.engine.gating import confidence_of
 from moesaic.engine.isolation import run_isolated
-from moesaic.engine.kv_slots import KVSlots
+from moesaic.engine.kv.kv_blocks import Difference
+from moesaic.engine.kv.request_blocks import RequestBlocks
 from moesaic.engine.recording import RoutingRecording
 from moesaic.engine.request import Request, Update
 from moesaic.engine.run_stats import RunStats, StatsCounter
@@ -28,7 +31,10 @@ from moesaic.engine.runner import Runner
 from moesaic.engine.sampling.sampled import Sampled
 from moesaic.engine.sampling.sampler import Sampler
 from moesaic.engine.submitted_step import ComputedStep, Scheduled, SubmittedStep
+from moesaic.engine.waiting_requests import WaitingRequests
 from moesaic.machines.real.forward_pass import ForwardPass, Piece, RowSampling
+
+_log = logging.getLogger("moesaic.kv")
 
 
 class Batcher:
@@ -46,10 +52,13 @@ class Batcher:
         recording: RoutingRecording | None = None,
         prefix_cache: bool = True,
         batch_invariant: bool = False,
+        waiting: WaitingRequests | None = None,
+        text_of: Callable[[int], str] | None = None,
     ) -> None:
         """`prefix_cache`: a prompt that begins like earlier tokens is read from there on. Not in a
         recording, which has the routing of whole documents, nor where other requests must not
-        change how a prompt is cut into pieces."""
+        change how a prompt is cut into pieces. `waiting`: an empty queue with its limits;
+        `text_of`: of a token, for the log."""
         self.counter = StatsCounter(runner)
         self._runner, self._sampler = runner, sampler
         self._recording = recording
@@ -57,17 +66,23 @@ class Batcher:
         # No more sequences than tokens: every request in prefill gets at least one per step.
         slots = min(sequences, max_step_tokens)
         reuse = prefix_cache and recording is None and not batch_invariant
-        self._slots = KVSlots(runner, slots, reuse)
+        preempts = runner.writes_as_it_reads and recording is None and not batch_invariant
+        self._slots = RequestBlocks(runner, slots, reuse, preempts)
         self._submitted = SubmittedStep(runner, self.counter.add_failed_step)
-        self._waiting: deque[Request] = deque()
+        self._waiting = WaitingRequests() if waiting is None else waiting
         self._running: list[Request] = []
+        self._text_of = text_of
+        self._short = False  # of blocks for the next one, until something ends
 
     @property
     def idle(self) -> bool:
         return not (self._waiting or self._running)
 
     def submit(self, request: Request) -> None:
-        self._waiting.append(request)
+        """Raises `Overloaded` where too many wait."""
+        self._waiting.check(request)
+        self._waiting.add(request)
+        self._short = False  # it may come before the one that waits for blocks
 
     def step(self, ahead: bool = True) -> list[Update]:
         """One forward pass; the updates of the requests that got a token. Empty without
@@ -116,9 +131,9 @@ class Batcher:
             self._end_all()
 
     def _end_all(self) -> None:
-        ended = [*self._running, *self._waiting]
+        ended = [*self._running, *self._waiting.clear()]
         self._running.clear()
-        self._waiting.clear()
+        self._short = False
         for request in ended:
             if request.finish_reason is None:
                 request.cancel()
@@ -133,15 +148,63 @@ class Batcher:
         self._slots.clear()
 
     def stats(self) -> RunStats:
-        return replace(self.counter.stats(), kept_tokens=self._slots.kept_tokens)
+        return replace(
+            self.counter.stats(),
+            kept_tokens=self._slots.kept_tokens,
+            blocks=self._slots.stats(),
+            queue=self.counter.queue(self._waiting, len(self._running)),
+        )
+
+    @property
+    def _may_admit(self) -> bool:
+        return len(self._waiting) > 0 and self._slots.any_free and not self._short
 
     def _admit(self) -> None:
-        if self._waiting and self._slots.any_free:
-            self._submitted.settle()
-        while self._waiting and self._slots.any_free:
-            request = self._waiting.popleft()
-            request.slot, request.computed_tokens = self._slots.acquire(request.prompt)
+        if not self._may_admit:
+            return
+        self._submitted.settle()
+        for request in self._waiting:
+            if not self._slots.any_free:
+                return
+            if self._slots.waits_for(request, self._running):
+                continue
+            if not self._slots.admit(request, self._running):
+                self._short = True
+                return
+            self._waiting.remove(request)
             self._running.append(request)
+            self._begin(request)
+
+    def _begin(self, request: Request) -> None:
+        """It has a slot."""
+        if request.begun:
+            self.counter.add_resumed(request.computed_tokens)
+            return
+        request.begun, request.cached_tokens = True, request.computed_tokens
+        request.started_ns = perf_counter_ns()
+        self.counter.add_begun(request)
+        if request.differs is not None:
+            self._log_difference(request, request.differs)
+
+    def _log_difference(self, request: Request, differs: Difference) -> None:
+        """Why a prompt that begins like a kept one has to be read."""
+        kept, asked = (
+            f"{token}" if self._text_of is None else f"{self._text_of(token)!r} ({token})"
+            for token in (differs.kept, differs.asked)
+        )
+        _log.info(
+            "request %d: %d of %d tokens of its prompt are in the KV cache; token %d differs from "
+            "what is kept there: %s instead of %s", request.id, request.cached_tokens,
+            len(request.prompt), differs.position, asked, kept,
+        )  # fmt: skip
+
+    def _preempt(self, request: Request) -> None:
+        """Its blocks are needed by others; it goes on when there are some again."""
+        self._running.remove(request)
+        self._slots.release(request)
+        request.preempt()
+        self._waiting.add(request, first=True)
+        self.counter.add_preemption()
 
     def _step(self, ahead: bool) -> list[Update]:
         def complete(_: Sequence[Scheduled], step: ComputedStep) -> list[Update]:
@@ -155,7 +218,8 @@ class Batcher:
         if step is not None:
             updates = complete(step.scheduled, step)
         else:
-            updates = run_isolated(self._schedule(), self._compute, complete, self._fail)
+            scheduled = self._with_blocks(self._schedule())
+            updates = run_isolated(scheduled, self._compute, complete, self._fail)
         for request, chunk in updates:
             if chunk.finish_reason is not None:
                 self._finish(request)
@@ -193,7 +257,8 @@ class Batcher:
                 return
             sampling = self._sampler.row_sampling(request.sampling, later=1)
             pieces.append(Piece(_slot(request), [token], prompt=False, sampling=sampling))
-        if not (self._waiting and self._slots.any_free):
+        enough = all(self._slots.grow(request, 1) for request, _ in scheduled)
+        if enough and not self._may_admit:
             work = ForwardPass(pieces, ahead=True)
             self._submitted.submit([Scheduled(request, 1) for request, _ in scheduled], work)
 
@@ -210,7 +275,7 @@ class Batcher:
         if self._runner.gate.draft:
             return self._drafted(scheduled, work, logits)
         for request, count in scheduled:
-            request.computed_tokens += count
+            self._computed(request, count)
         ready = [row for row, (request, _) in enumerate(scheduled) if not request.pending_tokens]
         ready = self._accepted(scheduled, work, ready, logits)
         if len(ready) < len(scheduled):
@@ -228,7 +293,7 @@ class Batcher:
             rows = logits[first : first + (count if given.all_logits else 1)]
             first += len(rows)
             if given.of_prompt:
-                request.computed_tokens += count
+                self._computed(request, count)
                 updates += [] if request.pending_tokens else self._sample(rows, [request])
             elif not given.attempt:
                 request.drafted.append(int(rows[0].argmax()))
@@ -239,6 +304,13 @@ class Batcher:
                 self._runner.cache.truncate(_slot(request), request.computed_tokens)
                 updates += new
         return updates
+
+    def _computed(self, request: Request, count: int) -> None:
+        before, prefilling = request.computed_tokens, request.prefilling
+        request.computed_tokens += count
+        if prefilling:
+            self._slots.computed(request, before)
+        self._waiting.serve(request.client, count * prefilling, count * (not prefilling))
 
     def _accepted(
         self,
@@ -270,18 +342,25 @@ class Batcher:
         decoding = (request for request in self._running if not request.prefilling)
         scheduled = [Scheduled(request, self._decode_tokens(request)) for request in decoding]
         left = self._step_tokens - sum(tokens for _, tokens in scheduled)
-        for number, request in enumerate(self._running):
-            if request.prefilling and left and self._begun(request, self._running[:number]):
-                scheduled.append(Scheduled(request, min(left, request.pending_tokens)))
+        for request in sorted(self._running, key=lambda each: -each.priority):
+            if request.prefilling and left:
+                scheduled.append(Scheduled(request, min(left, self._slots.next_cut(request))))
                 left -= scheduled[-1].tokens
         return scheduled
 
-    def _begun(self, request: Request, earlier: Sequence[Request]) -> bool:
-        """False: its prompt begins like an earlier one that is being read."""
-        if not request.begun and self._slots.begin(request, earlier):
-            request.begun, request.cached_tokens = True, request.computed_tokens
-            self.counter.add_cached(request.cached_tokens)
-        return request.begun
+    def _with_blocks(self, scheduled: list[Scheduled]) -> list[Scheduled]:
+        """Those whose new tokens have blocks. When blocks run out, the last request of the lowest
+        priority waits again."""
+        if all(self._slots.grow(*each) for each in scheduled):
+            return scheduled
+        kept: list[Scheduled] = []
+        order = {each: (-each.priority, at) for at, each in enumerate(self._running)}
+        for each in sorted(scheduled, key=lambda one: order[one.request]):
+            while each.request.slot is not None and not self._slots.grow(*each):
+                self._preempt(max(self._running, key=lambda request: order[request]))
+            if each.request.slot is not None:
+                kept.append(each)
+        return [each for each in scheduled if each in kept]
 
     def _next_turn(self) -> Scheduled:
         """The request that has waited longest; a prompt in pieces that are as long as they would
@@ -290,7 +369,7 @@ class Batcher:
         self._running.append(request)
         if not request.prefilling:
             return Scheduled(request, self._decode_tokens(request))
-        return Scheduled(request, min(self._step_tokens, request.pending_tokens))
+        return Scheduled(request, min(self._step_tokens, self._slots.next_cut(request)))
 
     @property
     def _draft(self) -> int:
@@ -335,6 +414,7 @@ class Batcher:
     def _finish(self, request: Request) -> None:
         self._running.remove(request)
         self._slots.release(request)
+        self._short = False
         self._detach(request)
 
     def _detach(self, request: Request) -> None:

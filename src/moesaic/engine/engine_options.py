@@ -39,6 +39,9 @@ class EngineOptions(Choices, total=False):
     link_latency_us: float
     max_model_len: int | None
     max_sequences: int
+    kv_tokens: int | None
+    max_queue: int | None
+    max_queue_tokens: int | None
     max_step_tokens: int | None
     prefix_cache: bool
     threads: int | None

@@ -28,11 +28,14 @@ BELIEFS = {
     "described": "believe what `moesaic profile` wrote down",
 }
 DTYPES = ("auto", "bf16", "fp16", "fp32")
-_WHOLE = ("max_sequences", "max_step_tokens", "max_model_len", "threads", "experts_per_token")
+_WHOLE = (
+    "max_sequences", "max_step_tokens", "max_model_len", "kv_tokens", "threads",
+    "experts_per_token", "max_queue", "max_queue_tokens",
+)  # fmt: skip
 _REAL = ("cache_ratio", "gpu_memory_gb", "link_gb_s", "link_latency_us")
 _MAY_BE_NONE = (
-    "max_step_tokens", "max_model_len", "threads", "experts_per_token", "cache_ratio",
-    "gpu_memory_gb",
+    "max_step_tokens", "max_model_len", "kv_tokens", "threads", "experts_per_token",
+    "max_queue", "max_queue_tokens", "cache_ratio", "gpu_memory_gb",
 )  # fmt: skip
 _THREADS_PER_CORE = 4  # more only wait for each other, and thousands end the process
 
@@ -54,8 +57,11 @@ class EngineSettings:
     link_latency_us: float = 20.0  # of one copy over it
     max_model_len: int | None = None  # tokens of one sequence; None: the model's, or what fits
     max_sequences: int = 8  # that run at once
+    kv_tokens: int | None = None  # of all sequences together, kept ones too; None: what fits
+    max_queue: int | None = None  # requests that may wait; None: any number
+    max_queue_tokens: int | None = None  # of their prompts; None: any number
     max_step_tokens: int | None = None  # longer prompts are fed in pieces; None: see `step_tokens`
-    prefix_cache: bool = True  # ended sequences keep their KV until their slot is needed
+    prefix_cache: bool = True  # ended sequences keep their KV until blocks are needed
     threads: int | None = None  # that compute; None: one for every core
     mmap: bool | None = None  # map a packed model's file; None: see packed_store.py
     belief: str = AUTO_BELIEF  # where the brain's cost estimates come from
@@ -95,6 +101,11 @@ class EngineSettings:
         brought once per step."""
         asked = self.max_step_tokens
         return self.capabilities.step_tokens if asked is None else asked
+
+    @property
+    def keeps_checkpoints(self) -> bool:
+        """Whether what windows and states hold is kept for prompts that begin alike."""
+        return self.prefix_cache and not self.batch_invariant
 
     @property
     def capabilities(self) -> Capabilities:

@@ -25,6 +25,7 @@ from moesaic.engine.preparation import PathLike, Prepared, prepare
 from moesaic.engine.recording import RoutingRecording, check_writable
 from moesaic.engine.runner import Runner
 from moesaic.engine.sampling.sampler import Sampler
+from moesaic.engine.waiting_requests import WaitingRequests
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.models.open_model import load_decoder
 from moesaic.models.text.tokenizer import Tokenizer
@@ -151,6 +152,8 @@ def load_prepared(
         recording,
         settings.prefix_cache,
         settings.batch_invariant,
+        WaitingRequests(settings.max_queue, settings.max_queue_tokens),
+        None if prepared.tokenizer is None else prepared.tokenizer.token_text,
     )
     return LoadedModel(
         spec=spec,

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from moesaic.core.units import NS_PER_S
 from moesaic.engine.completion import Chunk, Completion, FinishReason, Timings
+from moesaic.engine.kv.kv_blocks import Difference
 from moesaic.engine.output_text import OutputText
 from moesaic.engine.sampling.sampled import Sampled
 from moesaic.engine.sampling.sampling_params import SamplingParams
@@ -26,10 +27,18 @@ class Request:
     max_new_tokens: int  # params.max_tokens, or what the context leaves
     eos: frozenset[int]  # tokens that end it
     output: OutputText
+    client: str = ""  # who asks: clients have equal shares
+    priority: int = 0  # a higher one comes first
+    boundaries: tuple[int, ...] = ()  # where messages of the prompt end
     slot: int | None = None  # of the KV cache, while it runs
     computed_tokens: int = 0  # tokens in the KV cache
-    begun: bool = False  # whether some of its tokens were scheduled
+    to_read: int = 0  # tokens that are read in pieces: the prompt, or all if it was preempted
+    begun: bool = False  # whether it has had a slot
     cached_tokens: int = 0  # of the prompt, found in the KV cache when it began
+    differs: Difference | None = None  # where its prompt left what was kept
+    behind: Request | None = None  # which reads what this one's prompt begins with
+    behind_until: int = 0  # so many tokens
+    preemptions: int = 0  # how often it gave up its slot
     attempt: int = 0  # how often the gate rejected the next token
     drafted: list[int] = field(default_factory=list)  # tokens that a pass with all experts has not
     # checked yet; the KV cache has entries of them, which do not count as computed
@@ -37,8 +46,12 @@ class Request:
     finish_reason: FinishReason | None = None
     failure: Exception | None = None  # why it was cancelled, unless by its client
     submitted_ns: int = field(default_factory=perf_counter_ns)
+    started_ns: int | None = None  # when it first had a slot
     first_token_ns: int | None = None
     finished_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        self.to_read = len(self.prompt)
 
     @property
     def params(self) -> SamplingParams:
@@ -46,8 +59,8 @@ class Request:
 
     @property
     def prefilling(self) -> bool:
-        """Whether some of the prompt is not computed yet."""
-        return self.computed_tokens < len(self.prompt)
+        """Whether some of what is read in pieces is not computed yet."""
+        return self.computed_tokens < self.to_read
 
     @property
     def pending_tokens(self) -> int:
@@ -56,6 +69,13 @@ class Request:
 
     def next_tokens(self, count: int) -> list[int]:
         return self.sampling.seen[self.computed_tokens : self.computed_tokens + count].tolist()
+
+    def preempt(self) -> None:
+        """It has lost its slot: all tokens are read when it gets another one."""
+        self.slot, self.computed_tokens, self.attempt = None, 0, 0
+        self.drafted = []
+        self.to_read = len(self.sampling.seen)
+        self.preemptions += 1
 
     def goes_on_after(self, token: int) -> bool:
         """Whether this as its next token leaves no doubt that another one follows, whatever text it

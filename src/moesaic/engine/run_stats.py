@@ -6,8 +6,36 @@ from dataclasses import dataclass
 
 from moesaic.core.units import NS_PER_S, NS_PER_US
 from moesaic.engine.gate_stats import NO_GATE, GateCounter, GateStats
+from moesaic.engine.request import Request
 from moesaic.engine.runner import Runner
+from moesaic.engine.waiting_requests import WaitingRequests
 from moesaic.machines.real.forward_pass import ForwardPass
+
+
+@dataclass(frozen=True, slots=True)
+class BlockStats:
+    """The blocks of the KV cache at this moment."""
+
+    total: int = 0
+    used: int = 0  # by running requests, or kept
+    shared: int = 0  # by several running requests
+    kept: int = 0  # of ended requests only; given up when blocks are needed
+    checkpoints: int = 0  # of windows and states
+    checkpoint_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """Requests at this moment, and how long those that have begun waited."""
+
+    running: int = 0
+    waiting: int = 0
+    waiting_tokens: int = 0
+    begun: int = 0
+    wait_s: float = 0.0  # of all that have begun together
+    longest_wait_s: float = 0.0
+    preemptions: int = 0  # how often a running one waited again, since blocks were short
+    resumed_tokens: int = 0  # of those, found in the KV cache when they went on
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +57,8 @@ class RunStats:
     kept_tokens: int = 0  # of ended requests, whose KV is there now
     failed_steps: int = 0  # whose requests were then run in smaller steps, or ended if alone
     gate: GateStats = NO_GATE
+    blocks: BlockStats = BlockStats()
+    queue: QueueStats = QueueStats()
 
 
 class StatsCounter:
@@ -39,7 +69,8 @@ class StatsCounter:
         self._prompt_tokens = self._generated_tokens = self._steps = self._decode_steps = 0
         self._step_ns = self._overhead_ns = self._decode_layers = 0
         self._hits = self._active = self._rerun_tokens = self._cached_tokens = 0
-        self._failed_steps = 0
+        self._failed_steps = self._begun = self._preemptions = self._resumed_tokens = 0
+        self._wait_ns = self._longest_wait_ns = 0
         self._bytes_before = runner.bytes_moved
         self._gate = GateCounter(runner.gate_name, runner.reads_of_a_token)
 
@@ -66,8 +97,21 @@ class StatsCounter:
     def add_reruns(self, tokens: int) -> None:
         self._rerun_tokens += tokens
 
-    def add_cached(self, tokens: int) -> None:
-        self._cached_tokens += tokens
+    def add_begun(self, request: Request) -> None:
+        """It has its first slot."""
+        assert request.started_ns is not None, "it has begun"
+        waited = request.started_ns - request.submitted_ns
+        self._begun += 1
+        self._wait_ns += waited
+        self._longest_wait_ns = max(self._longest_wait_ns, waited)
+        self._cached_tokens += request.cached_tokens
+
+    def add_preemption(self) -> None:
+        self._preemptions += 1
+
+    def add_resumed(self, tokens: int) -> None:
+        """A request that was preempted goes on, and so many of its tokens are still there."""
+        self._resumed_tokens += tokens
 
     def add_failed_step(self) -> None:
         self._failed_steps += 1
@@ -92,4 +136,16 @@ class StatsCounter:
             cached_tokens=self._cached_tokens,
             failed_steps=self._failed_steps,
             gate=self._gate.stats(self._runner.prefetch_accuracy),
+        )
+
+    def queue(self, waiting: WaitingRequests, running: int) -> QueueStats:
+        return QueueStats(
+            running=running,
+            waiting=len(waiting),
+            waiting_tokens=waiting.tokens,
+            begun=self._begun,
+            wait_s=self._wait_ns / NS_PER_S,
+            longest_wait_s=self._longest_wait_ns / NS_PER_S,
+            preemptions=self._preemptions,
+            resumed_tokens=self._resumed_tokens,
         )

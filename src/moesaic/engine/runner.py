@@ -10,11 +10,14 @@ from numpy.typing import NDArray
 
 from moesaic.core.body import Decider
 from moesaic.core.confidence import Confidence
+from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.report import StepReport
 from moesaic.core.routing import cut
 from moesaic.engine.gating import confidence_of, expert_counts, gate_step, rejected
+from moesaic.engine.kv.kv_blocks import LEAST_SHARED, KVBlocks
 from moesaic.machines.real.forward_pass import ForwardPass, Piece, Replay
 from moesaic.machines.real.machine import Machine
+from moesaic.model_info.kv_blocks import KV_BLOCK
 from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.decoder import Decoder
 from moesaic.models.experts.reused_routing import ReusedRouting
@@ -36,8 +39,11 @@ class Runner:
         schedules: dict[str, Schedule],
         gate: Gate | None = None,
         gate_name: str = FULL,
+        checkpoint_bytes: int = 0,
     ) -> None:
+        """`checkpoint_bytes`: see `KVBlocks`."""
         self.decoder, self.machine, self.brain, self.cache = decoder, machine, brain, cache
+        self.kv = KVBlocks(cache, cache.blocks, LEAST_SHARED, checkpoint_bytes)
         self._schedules = schedules  # by phase
         self.gate = Full(decoder.architecture.spec.top_k) if gate is None else gate
         self.gate_name = gate_name
@@ -60,6 +66,7 @@ class Runner:
         self._counts = None if whole else expert_counts(self.gate, gate_step(work))
         sources = dict(self._sources)
         work = self.placed(work)
+        self._grow(work)
         try:
             with torch.inference_mode():
                 return self.machine.run(self._prepared(work), self._decider(work))
@@ -79,6 +86,7 @@ class Runner:
         `step` would have returned, and no other pass runs before."""
         self._counts = None
         self._submitted = work = self.placed(work)
+        self._grow(work)
         with torch.inference_mode():
             self.machine.submit(self._prepared(work), self.brain)
 
@@ -224,14 +232,28 @@ class Runner:
 
     def free_slot(self, slot: int) -> None:
         """The sequence in this slot has ended."""
+        self.kv.drop(slot)
         self.cache.truncate(slot, 0)
         self._evicted.pop(slot, None)
 
-    def copy_prefix(self, source: int, slot: int, length: int) -> None:
-        """The sequence in this slot begins with the first tokens of another one."""
-        self.cache.truncate(slot, 0)
+    def copy_slot(self, source: int, slot: int) -> None:
+        """An empty slot gets all that another one holds."""
+        self._grow_slot(slot, self.cache.length(source))
         with torch.inference_mode():
-            self.cache.copy(source, slot, length)
+            self.cache.copy(source, slot)
+
+    def _grow(self, work: ForwardPass) -> None:
+        for each in work.pieces:
+            self._grow_slot(each.slot, each.first + len(each.tokens))
+
+    def _grow_slot(self, slot: int, length: int) -> None:
+        """Blocks for a sequence of this length. One that is too long is refused by the cache."""
+        if length <= self.cache.max_length and not self.kv.grow(slot, length):
+            raise ImpossibleSetting(
+                f"the KV cache has no block left for a sequence of {length} tokens: all "
+                f"{self.cache.blocks} blocks of {KV_BLOCK} tokens are used by others. Run fewer "
+                "at once (--max-sequences), or allow more tokens (--kv-tokens)"
+            )
 
     def close(self) -> None:
         self.machine.close()

@@ -12,10 +12,11 @@ import click
 from moesaic.cli.shared.gate_lines import gate_lines
 from moesaic.cli.shared.output import in_time
 from moesaic.core.units import GB, NS_PER_S, NS_PER_US
+from moesaic.model_info.kv_blocks import KV_BLOCK
 
 if TYPE_CHECKING:
     from moesaic.engine.completion import Completion
-    from moesaic.engine.run_stats import RunStats
+    from moesaic.engine.run_stats import BlockStats, QueueStats, RunStats
     from moesaic.engine.sampling.sampled import Sampled
     from moesaic.engine.sampling.sampling_params import SamplingParams
     from moesaic.models.text.tokenizer import Tokenizer
@@ -114,12 +115,35 @@ def detail_lines(stats: RunStats) -> Iterator[Line]:
         yield "overhead", f"{each} per MoE layer when decoding, besides the network and the experts"
     if stats.cached_tokens:
         share = stats.cached_tokens / (stats.cached_tokens + stats.prompt_tokens)
-        yield (
-            "KV cache",
-            f"{_tokens(stats.cached_tokens)} of prompts ({share:.0%}) were taken from the prefix "
-            f"cache, which now holds {_tokens(stats.kept_tokens)}",
-        )
+        found = f"{_tokens(stats.cached_tokens)} of prompts ({share:.0%}) were taken from the "
+        yield "KV cache", f"{found}prefix cache, which now holds {_tokens(stats.kept_tokens)}"
+    else:
+        yield "KV cache", "nothing of prompts was taken from the prefix cache"
+    yield from _block_lines(stats.blocks)
+    yield from _queue_lines(stats.queue)
     yield from gate_lines(asdict(stats.gate))
+
+
+def _block_lines(blocks: BlockStats) -> Iterator[Line]:
+    kept = f"{blocks.used} of {blocks.total} blocks of {KV_BLOCK} tokens are used"
+    kept += f", {blocks.shared} by several requests, {blocks.kept} by ended ones only"
+    yield "", kept
+    if blocks.checkpoints:
+        size = _megabytes(blocks.checkpoint_bytes)
+        yield "", f"{blocks.checkpoints} checkpoints of windows and states in {size}"
+
+
+def _queue_lines(queue: QueueStats) -> Iterator[Line]:
+    if queue.begun > 1:
+        waits = f"{in_time(queue.wait_s / queue.begun)}, at most {in_time(queue.longest_wait_s)}"
+        yield "queue", f"{queue.begun} requests waited {waits}"
+    if queue.preemptions:
+        found = _tokens(queue.resumed_tokens)
+        yield (
+            "",
+            f"{queue.preemptions} times a request made room for others; {found} of theirs were "
+            "still there when they went on",
+        )
 
 
 def print_lines(*several: Iterator[Line]) -> None:

@@ -63,9 +63,15 @@ _capacity_options = stack(
         help="Longest sequence, prompt and answer together.  [the model's, or what fits]",
     ),
     click.option(
+        "--kv-tokens",
+        type=int,
+        metavar="TOKENS",
+        help="Size of the KV cache: of all sequences together, kept ones too.  [what fits]",
+    ),
+    click.option(
         "--prefix-cache/--no-prefix-cache",
         default=None,
-        help="Keep the KV of ended sequences until their slot is needed, so that a prompt that "
+        help="Keep the KV of ended sequences until blocks are needed, so that a prompt that "
         "begins alike is read from there on.  [prefix-cache; never in a recording]",
     ),
 )
@@ -153,6 +159,7 @@ _FIELDS = {
     "gpu_memory": "gpu_memory_gb",
     "link_bandwidth": "link_gb_s",
     "max_model_len": "max_model_len",
+    "kv_tokens": "kv_tokens",
     "prefix_cache": "prefix_cache",
     "max_sequences": "max_sequences",
     "threads": "threads",

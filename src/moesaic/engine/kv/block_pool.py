@@ -15,8 +15,8 @@ class BlockPool:
         self.free = blocks
 
     def take(self, after: int | None = None) -> int | None:
-        """A block that was free, held once: the one behind `after` if it can be, else the first of
-        the longest run of free ones. None where no block is free."""
+        """A block that was free, held once: the one behind `after` if it can be, else one in the
+        longest run of free ones. None where no block is free."""
         if not self.free:
             return None
         block = 0 if after is None else after + 1
@@ -40,4 +40,6 @@ class BlockPool:
     def _longest_run(self) -> int:
         edges = np.diff(np.concatenate(([0], self.holders == 0, [0])))
         starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
-        return int(starts[np.argmax(ends - starts)])
+        longest = int(np.argmax(ends - starts))
+        start, end = int(starts[longest]), int(ends[longest])
+        return start if not start else (start + end) // 2  # the sequence in front of it may grow

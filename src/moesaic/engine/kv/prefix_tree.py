@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from moesaic.engine.kv.block_pool import BlockPool
+from moesaic.engine.kv.checkpoints import Checkpoints
 from moesaic.model_info.kv_blocks import KV_BLOCK
+from moesaic.models.attentions.checkpoint import Checkpoint
 
 Tokens = NDArray[np.int64]
 
@@ -29,15 +31,17 @@ class Node:
     children: dict[bytes, Node] = field(default_factory=dict)
     users: int = 0
     used: int = 0  # by the tree's clock
+    checkpoints: dict[int, Checkpoint] = field(default_factory=dict)  # by length of the prefix
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """The longest prefix that is kept: blocks to share, and rows of one more to copy."""
+    """The longest prefix that is kept: whole blocks, and rows of one more."""
 
     path: tuple[Node, ...]
     partial: Node | None = None
     rows: int = 0  # of `partial`
+    instead: int | None = None  # the token that is kept behind it, if another one was asked for
 
     @property
     def length(self) -> int:
@@ -47,9 +51,8 @@ class Match:
 class PrefixTree:
     """Every node's block is held once by the tree and once by every user."""
 
-    def __init__(self, pool: BlockPool, least: int) -> None:
-        """`least`: fewer equal rows are not copied."""
-        self._pool, self._least = pool, least
+    def __init__(self, pool: BlockPool, checkpoints: Checkpoints) -> None:
+        self._pool, self._checkpoints = pool, checkpoints
         self._root = Node(np.zeros(0, dtype=np.int64), -1, None)
         self._clock = 0
         self._leaves: list[tuple[int, int, Node]] = []  # a heap; entries may be out of date
@@ -63,12 +66,13 @@ class PrefixTree:
             node = child
             path.append(child)
         left = tokens[KV_BLOCK * len(path) :][:KV_BLOCK]
-        rows, partial = max(
-            ((shared(left, child.tokens), child) for child in node.children.values()),
-            key=lambda found: found[0],
-            default=(0, None),
-        )
-        return Match(tuple(path), partial, rows) if rows >= self._least else Match(tuple(path))
+        alike = ((shared(left, child.tokens), child) for child in node.children.values())
+        rows, child = max(alike, key=lambda found: (found[0], found[1].used), default=(0, None))
+        if child is None:
+            return Match(tuple(path))
+        differs = rows < min(len(left), len(child.tokens))
+        instead = int(child.tokens[rows]) if differs else None
+        return Match(tuple(path), child if rows else None, rows, instead)
 
     def use(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
@@ -86,20 +90,55 @@ class PrefixTree:
 
     def publish(self, path: Sequence[Node], tokens: Tokens, block: int) -> Node:
         """Keep a block behind a path, unless the same tokens are kept there already: tables never
-        change under a step, so that the sequence goes on with its own block."""
+        change under a step, so that the sequence goes on with its own block. Of fewer of these
+        tokens, what is not used goes, or becomes this node where it is the same block."""
         parent = path[-1] if path else self._root
-        kept = parent.children.get(tokens.tobytes())
-        if kept is not None:
-            return kept
-        for child in [*parent.children.values()]:
-            whole = shared(child.tokens, tokens) == len(child.tokens)
-            if whole and not child.users and not child.children:
-                self._remove(child)  # the new one has all of it
-        node = parent.children[tokens.tobytes()] = Node(tokens.copy(), block, parent)
-        self._pool.hold(block)
-        self.unused += 1
+        node = parent.children.get(tokens.tobytes())
+        shorter = [
+            child
+            for child in parent.children.values()
+            if len(child.tokens) < len(tokens)
+            and _is_idle(child)
+            and shared(child.tokens, tokens) == len(child.tokens)
+        ]
+        for child in shorter:
+            if node is None and child.block == block:
+                node = child
+                del parent.children[child.tokens.tobytes()]
+                child.tokens = tokens.copy()
+                parent.children[tokens.tobytes()] = child
+        if node is None:
+            node = parent.children[tokens.tobytes()] = Node(tokens.copy(), block, parent)
+            self._pool.hold(block)
+            self.unused += 1
+        for child in shorter:
+            if child is not node:
+                self._checkpoints.move(child, node)
+                self._remove(child)
         self._touch(node)
         return node
+
+    def save(self, node: Node, checkpoint: Checkpoint) -> None:
+        """Keep it with the node that its prefix ends in, as long as there is room."""
+        self._checkpoints.add(node, checkpoint, self._clock)
+
+    def is_idle(self, node: Node) -> bool:
+        """Whether it can be given up."""
+        return _is_idle(node)
+
+    def discard(self, nodes: Sequence[Node]) -> None:
+        """Of a path that was left: give up what nothing else uses, from its end."""
+        for node in reversed(nodes):
+            if node.parent is None or not _is_idle(node):
+                return
+            self._remove(node)
+
+    def surrender(self, node: Node) -> int:
+        """Give up a leaf that is not used; its block is the caller's, held once."""
+        assert _is_idle(node), "another sequence uses it"
+        self._pool.hold(node.block)
+        self._remove(node)
+        return node.block
 
     def evict(self) -> bool:
         """Give up the leaf that was not used for longest. False where every one is used."""
@@ -137,6 +176,7 @@ class PrefixTree:
         parent = node.parent
         assert parent is not None, "the root stays"
         del parent.children[node.tokens.tobytes()]
+        self._checkpoints.drop(node)
         node.parent = None
         self._pool.drop(node.block)
         self.unused -= 1

@@ -1,4 +1,5 @@
-"""How many slots and how long sequences: as asked, or what fits where that was left open."""
+"""How many slots, and how many tokens of all sequences together: as asked, or what fits where that
+was left open. A sequence may be as long as the model allows, if so many tokens fit."""
 
 from __future__ import annotations
 
@@ -10,12 +11,14 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.plan_parts import MemoryPlan, PlanFor, make_plan
 from moesaic.engine.memory.sizes import Sizes
+from moesaic.model_info.kv_blocks import KV_BLOCK, blocks_of
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.policy_checks import lookahead, needing_slots
 
 CACHE_RATIO = 0.25  # where neither it nor the accelerator's memory is given
 MIN_LENGTH = 256  # tokens: shorter sequences are of no use
 DEFAULT_LENGTH = 4096  # tokens: no more before there are slots, where both are open
+POOLED = 8  # sequences that may be as long as the model allows at the same time, if memory allows
 
 
 def decide(
@@ -24,10 +27,33 @@ def decide(
     """The plan with the largest capacity that fits, or the smallest, which then does not."""
     sizes = Sizes.of(spec, settings)
     shortest, longest = _lengths(spec, settings)
+    least, most = _tokens(settings, shortest, longest)
     needs_gate_bank = lookahead(settings.policies) > 0
-    plan_for = partial(make_plan, sizes, settings, available, accelerator_free, needs_gate_bank)
-    slots = _slots(spec, settings, plan_for, shortest, longest)
-    return plan_for(slots, largest(shortest, longest, lambda length: plan_for(slots, length).fits))
+    plan_for = partial(
+        make_plan, sizes, settings, available, accelerator_free, needs_gate_bank, longest
+    )
+    slots = _slots(spec, settings, plan_for, least, most)
+    return plan_for(slots, largest(least, most, lambda tokens: plan_for(slots, tokens).fits))
+
+
+def _tokens(settings: EngineSettings, shortest: int, longest: int) -> tuple[int, int]:
+    """The least and the most tokens of all sequences together."""
+    asked = settings.kv_tokens
+    if asked is None:
+        several = _pooled(settings)
+        if settings.max_model_len is not None:
+            several = settings.max_sequences
+        return shortest, several * KV_BLOCK * blocks_of(longest)
+    if asked < shortest:
+        raise ImpossibleSetting(
+            f"a KV cache of {asked} tokens was asked for, and sequences of {shortest}: use "
+            f"--kv-tokens {shortest} or more, or --max-model-len {asked} or less"
+        )
+    return asked, asked
+
+
+def _pooled(settings: EngineSettings) -> int:
+    return min(settings.max_sequences, POOLED)
 
 
 def _lengths(spec: ModelSpec, settings: EngineSettings) -> tuple[int, int]:
@@ -45,16 +71,17 @@ def _lengths(spec: ModelSpec, settings: EngineSettings) -> tuple[int, int]:
 
 
 def _slots(
-    spec: ModelSpec, settings: EngineSettings, plan_for: PlanFor, shortest: int, longest: int
+    spec: ModelSpec, settings: EngineSettings, plan_for: PlanFor, least: int, most: int
 ) -> int:
-    by_memory = sized_by_memory(settings, plan_for(0, shortest))
+    by_memory = sized_by_memory(settings, plan_for(0, least))
     minimum = _min_slots(spec, settings, by_memory)
     if not settings.capabilities.moves:
         return 0
     if by_memory:
-        for length in (_fair_length(plan_for, minimum, shortest, longest), shortest):
-            slots = _max_slots(spec, settings, minimum, partial(plan_for, length=length))
-            if plan_for(slots, length).fits:
+        fair = _fair_tokens(settings, plan_for, minimum, least, most)
+        for tokens in (fair, least):
+            slots = _max_slots(spec, settings, minimum, partial(plan_for, tokens=tokens))
+            if plan_for(slots, tokens).fits:
                 break
         return slots
     ratio = CACHE_RATIO if settings.cache_ratio is None else settings.cache_ratio
@@ -91,13 +118,16 @@ def _unit(spec: ModelSpec, settings: EngineSettings) -> int:
     return spec.num_moe_layers if settings.policies.per_layer else 1
 
 
-def _fair_length(plan_for: PlanFor, minimum: int, shortest: int, longest: int) -> int:
-    """Sequences get half of what is left in the accelerator, up to DEFAULT_LENGTH."""
-    base = plan_for(minimum, shortest)
+def _fair_tokens(
+    settings: EngineSettings, plan_for: PlanFor, minimum: int, least: int, most: int
+) -> int:
+    """Sequences get half of what is left in the accelerator, up to DEFAULT_LENGTH for each of
+    several."""
+    base = plan_for(minimum, least)
     assert base.accelerator_limit_bytes is not None, "slots are what fits in a limit"
     half = (base.accelerator_limit_bytes + base.accelerator_bytes) // 2
-    high = min(longest, max(shortest, DEFAULT_LENGTH))
-    return largest(shortest, high, lambda n: plan_for(minimum, n).accelerator_bytes <= half)
+    high = min(most, max(least, _pooled(settings) * DEFAULT_LENGTH))
+    return largest(least, high, lambda n: plan_for(minimum, n).accelerator_bytes <= half)
 
 
 def _max_slots(

@@ -12,8 +12,10 @@ from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.capacity import Capacity
 from moesaic.engine.memory.sizes import Sizes
+from moesaic.model_info.kv_blocks import KV_BLOCK, blocks_of
 
 SPARE = 0.05  # of main memory: for Python, torch and other processes
+CHECKPOINTS, MOST_CHECKPOINT_BYTES = 32, 2 * 10**9
 CONTEXT = 10**9  # bytes of a GPU's memory: CUDA's context, libraries, and what allocation wastes
 
 
@@ -62,9 +64,9 @@ class MemoryPlan:
 
 
 class PlanFor(Protocol):
-    """The plan for given slots and sequence length, whether it fits or not."""
+    """The plan for given slots and tokens of all sequences together, whether it fits or not."""
 
-    def __call__(self, slots: int, length: int) -> MemoryPlan: ...
+    def __call__(self, slots: int, tokens: int) -> MemoryPlan: ...
 
 
 def make_plan(
@@ -73,22 +75,29 @@ def make_plan(
     available: int,
     accelerator_free: int | None,
     needs_gate_bank: bool,
+    longest: int,
     slots: int,
-    length: int,
+    tokens: int,
 ) -> MemoryPlan:
+    """`tokens` of all sequences together, each of which has up to `longest`."""
     spec, able = sizes.spec, settings.capabilities
+    length, blocks = min(tokens, longest), blocks_of(tokens)
     # What belongs to attention and router.
     network = partial(MemoryPart, main=not able.own_memory, accelerator=able.moves)
     sequences = "1 sequence" if sizes.sequences == 1 else f"{sizes.sequences} sequences"
-    tokens = _kept(sizes, length) + (", prefix cache included" if settings.prefix_cache else "")
+    kept = f"{sequences}{_kept(sizes, length, blocks)}"
+    kept += ", prefix cache included" if settings.prefix_cache else ""
     step = f"a step of at most {sizes.step_tokens} tokens"
     parts = [
         MemoryPart(
             "routed experts", f"{spec.num_expert_blocks} in {sizes.expert_dtype}", sizes.store
         ),
         network("dense weights", str(sizes.packed or sizes.dtype), sizes.dense),
-        network("KV cache", f"{sequences} of {tokens}", sizes.kv_cache(length)),
+        network("KV cache", kept, sizes.kv_cache(length, KV_BLOCK * blocks)),
     ]
+    if settings.keeps_checkpoints and sizes.checkpoint:
+        detail = f"{CHECKPOINTS} of windows and states in kept prefixes"
+        parts.append(MemoryPart("checkpoints", detail, checkpoint_bytes(sizes)))
     if spec.linear_attention is not None:
         detail = f"{sequences}, {len(spec.linear_layers)} of {spec.num_layers} layers"
         parts.append(network("recurrent state", detail, sizes.states))
@@ -120,19 +129,28 @@ def make_plan(
         expert_dtype=sizes.expert_dtype,
         dense_dtype=str(sizes.packed or sizes.dtype),
         parts=tuple(parts),
-        capacity=Capacity(slots, sizes.sequences, length),
+        capacity=Capacity(slots, sizes.sequences, length, blocks),
         cache_ratio=slots / spec.num_expert_blocks,
         available_bytes=available,
         accelerator_limit_bytes=_limit(settings, accelerator_free),
     )
 
 
-def _kept(sizes: Sizes, length: int) -> str:
+def checkpoint_bytes(sizes: Sizes) -> int:
+    """What all that are kept may take."""
+    return min(CHECKPOINTS * sizes.checkpoint, MOST_CHECKPOINT_BYTES)
+
+
+def _kept(sizes: Sizes, length: int, blocks: int) -> str:
     """How many tokens, and how many where layers have a sliding window."""
+    tokens = KV_BLOCK * blocks
+    share = f" of up to {length} tokens"
+    if sizes.sequences * length > tokens:
+        share += f", {tokens} together"
     layers, kept = len(sizes.spec.window_layers), sizes.window_rows(length)
     if not layers or kept == length:
-        return f"{length} tokens"
-    return f"{length} tokens, {kept} in {layers} of {sizes.spec.num_layers} layers"
+        return share
+    return f"{share}; {kept} each in {layers} of {sizes.spec.num_layers} layers"
 
 
 def _limit(settings: EngineSettings, free: int | None) -> int | None:

@@ -135,6 +135,10 @@ def _changes(plan: MemoryPlan, settings: EngineSettings, fits: Fits) -> Iterator
         high = settings.max_model_len - 1
         length = largest(MIN_LENGTH, high, lambda n: fits(max_model_len=n))
         yield Change(f"--max-model-len {length}", {"max_model_len": length})
+    if settings.kv_tokens is not None:
+        least = settings.max_model_len or MIN_LENGTH
+        tokens = largest(least, settings.kv_tokens, lambda n: fits(kv_tokens=n))
+        yield Change(f"--kv-tokens {tokens}", {"kv_tokens": tokens})
     if settings.capabilities.moves:
         ratios = (percent / 100 for percent in range(99, -1, -1))
         ratio = next((ratio for ratio in ratios if fits(cache_ratio=ratio)), 0.0)
@@ -160,6 +164,8 @@ def _smallest(plan: MemoryPlan, settings: EngineSettings) -> Change:
     if settings.max_sequences > 1:
         changes.append(Change("--max-sequences 1", {"max_sequences": 1}))
     changes.append(Change(f"--max-model-len {length}", {"max_model_len": length}))
+    if settings.kv_tokens is not None:
+        changes.append(Change(f"--kv-tokens {length}", {"kv_tokens": length}))
     if settings.capabilities.moves:
         changes.append(Change("--cache-ratio 0", {"cache_ratio": 0.0}))
     words = ", ".join(change.words for change in changes)

@@ -104,14 +104,24 @@ class Sizes:
         """All routers once more, for looking ahead."""
         return weight_bytes(self.spec.num_moe_layers * self.spec.router_params, self.dtype)
 
-    def kv_cache(self, length: int, in_blocks: bool = True) -> int:
-        """In whole blocks, as the engine has it; layers with a sliding window keep as many tokens
-        as they may need."""
+    def kv_cache(self, length: int, tokens: int | None = None) -> int:
+        """For `tokens` of all sequences together; None: in whole blocks, as many as they can need.
+        Layers with a sliding window keep as many tokens of each sequence as they may need."""
         spec = self.spec
         windowed = len(spec.window_layers)
-        whole = KV_BLOCK * blocks_of(length) if in_blocks else length
-        rows = (spec.kv_layers - windowed) * whole + windowed * self.window_rows(length)
-        return weight_bytes(self.sequences * rows * spec.kv_values_per_token, self.dtype)
+        if tokens is None:
+            tokens = self.sequences * KV_BLOCK * blocks_of(length)
+        rows = (spec.kv_layers - windowed) * tokens
+        rows += self.sequences * windowed * self.window_rows(length)
+        return weight_bytes(rows * spec.kv_values_per_token, self.dtype)
+
+    @property
+    def checkpoint(self) -> int:
+        """What layers with a window or a state hold of one sequence, in host memory."""
+        spec, linear = self.spec, self.spec.linear_attention
+        window = len(spec.window_layers) * spec.sliding_window * spec.kv_values_per_token
+        state = 0 if linear is None else linear.kept_bytes(self.dtype) - linear.state_bytes
+        return weight_bytes(window, self.dtype) + state * len(spec.linear_layers)
 
     @property
     def states(self) -> int:

@@ -20,6 +20,7 @@ from moesaic.lab.bench.bench_row import BenchConfig
 from moesaic.lab.bench.cases import Case, largest_batch, longest
 from moesaic.lab.bench.replayed_routing import BenchRouting
 from moesaic.lab.fallback_script import check_ratio
+from moesaic.model_info.kv_blocks import KV_BLOCK, blocks_of
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.expert_profile import read_profile
 from moesaic.policies.policy_checks import check_gate
@@ -103,10 +104,12 @@ def _sized_for(settings: EngineSettings, cases: Sequence[Case], tokens: int) -> 
             f"{settings.max_model_len}: leave it out, or use shorter tests"
         )
     prompt = max((case.tokens for case in cases if case.phase == "prefill"), default=1)
+    length = settings.max_model_len or length
     return replace(
         settings,
         max_sequences=batch,
-        max_model_len=settings.max_model_len or length,
+        max_model_len=length,
+        kv_tokens=batch * KV_BLOCK * blocks_of(length),  # all of them are as long
         max_step_tokens=max(min(settings.step_tokens, prompt), batch * tokens),
     )
 

@@ -26,6 +26,7 @@ from moesaic.lab.evaluation.items import Question
 from moesaic.lab.gating.rules import Rule, full_rule
 from moesaic.lab.gating.tally import Outcome
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
+from moesaic.model_info.kv_blocks import blocks_of
 from moesaic.policies.gate.base import Gate, GateStep
 from moesaic.policies.gate.reuse import ROUTE_AGAIN
 
@@ -61,7 +62,9 @@ class ForkedDecoding:
         self.rules = tuple(dict.fromkeys([full, *(full if r.full else r for r in rules)]))
         reused = (rule.reuse for rule in self.rules if rule.reuse != ROUTE_AGAIN)
         self._gate = AsAsked(model.spec.top_k, next(reused, ROUTE_AGAIN))
-        self._slots = model.plan.capacity.sequences
+        capacity = model.plan.capacity
+        whole = capacity.kv_blocks // blocks_of(capacity.length)
+        self._slots = min(capacity.sequences, whole)
         if self._slots < len(self.rules):
             raise ImpossibleSetting(
                 f"{len(self.rules)} thresholds are compared, each with a KV cache of its own in "
@@ -161,7 +164,7 @@ class ForkedDecoding:
 
     def _fork(self, branch: Branch, rules: tuple[Rule, ...]) -> Branch:
         slot = self._free.pop()
-        self._runner.cache.copy(branch.slot, slot)
+        self._runner.copy_slot(branch.slot, slot)
         request = self._request(branch.subject.question)
         for sampled in branch.request.sampled:
             request.accept(sampled)

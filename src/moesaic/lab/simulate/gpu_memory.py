@@ -51,7 +51,7 @@ class Need(NamedTuple):
     @property
     def kv_bytes(self) -> int:
         """Keys and values of all layers, wherever they are: of the tokens that there are."""
-        return self._sizes.kv_cache(self.length, in_blocks=False)
+        return self._sizes.kv_cache(self.length, self.sequences * self.length)
 
     def parts(self) -> dict[str, int]:
         """Name and condition -> bytes."""

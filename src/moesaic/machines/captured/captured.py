@@ -158,6 +158,7 @@ class Captured:
     def _ended(self, work: ForwardPass, started_ns: int) -> None:
         for each in work.pieces:
             self._cache.advance(each.slot, len(each.tokens))
+            self._cache.blocks_placed(each.slot, each.first + len(each.tokens))
         self._times_ns, self._tokens = (started_ns, perf_counter_ns()), work.step.tokens
         self._late, self._report = work.ahead, None
 

@@ -48,7 +48,7 @@ class DecodeStep:
         self._kernels, self._replayed, self._stamps = parts.kernels, replayed, parts.stamps
         self._gated = gated
         spec = self._decoder.architecture.spec
-        self.inputs = StepInputs.of(tokens, spec.top_k)  # none active
+        self.inputs = StepInputs.of(tokens, spec.top_k, parts.cache)  # none active
         self._experts = parts.experts(tokens)
         self.table_shape = self._experts.table_shape
         self._table = torch.zeros(self.table_shape.words, dtype=torch.int64, device="cuda")
@@ -135,7 +135,12 @@ class DecodeStep:
 
     def _fetch_inputs(self) -> None:
         self._kernels["await_start"]((1,), 1, self._mailbox["start"])
-        self.fetch(self.inputs.host, self.inputs.device, (0, self._stamps.begun))
+        inputs, cache = self.inputs, self._parts.cache
+        self.fetch(inputs.host, inputs.device, (0, self._stamps.begun))
+        self._kernels["enter_blocks"](
+            (-(-inputs.tokens // THREADS),), THREADS, inputs.slots, inputs.positions, inputs.blocks,
+            inputs.active, cache.device_table, cache.blocks_of_slot,
+        )  # fmt: skip
 
     def _head(self) -> torch.Tensor:
         decoder = self._decoder

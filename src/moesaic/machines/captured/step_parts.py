@@ -28,7 +28,7 @@ from moesaic.models.experts.gate_bank import GateBank
 
 _KERNELS = (
     "fetch", "add_norm", "combine", "route", "normed_product", "route_one", "stamp",
-    "forecast", "await_start", "leave_stamps",
+    "forecast", "await_start", "enter_blocks", "leave_stamps",
 )  # fmt: skip
 
 THREADS = 256  # of most kernels' blocks

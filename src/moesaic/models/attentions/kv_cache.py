@@ -7,6 +7,7 @@ sliding window keeps only the last tokens, one with linear attention a state.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -16,8 +17,11 @@ from numpy.typing import NDArray
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.model_info.kv_blocks import KV_BLOCK, blocks_of
 from moesaic.model_info.model_spec import ModelSpec
-from moesaic.model_info.sliding_window import REWIND, window_rows
+from moesaic.model_info.sliding_window import window_rows
+from moesaic.models.attentions.block_table import BlockTable
+from moesaic.models.attentions.checkpoint import Checkpoint
 from moesaic.models.attentions.recurrent_buffer import RecurrentBuffer
+from moesaic.models.attentions.window_buffer import WindowBuffer
 
 _GONE = "what the next one sees has left the sliding window, or no state is as old"
 
@@ -59,9 +63,9 @@ def cache_widths(spec: ModelSpec) -> tuple[int, int]:
 class BlockCache:
     """`first` and `second` [layers, blocks, KV_BLOCK, width] hold the vectors of every token that a
     layer without a window has seen; they stay where they are, so that captured kernels find them.
-    Row `slot` of `table` [slots, blocks of the longest sequence] says which blocks a sequence has,
-    in order; at first every slot has its own, side by side. Layers with a sliding window have a
-    `WindowBuffer` each, those with linear attention a `RecurrentBuffer`."""
+    `table` says which blocks a sequence has; at first every slot has its own, side by side. Layers
+    with a sliding window have a `WindowBuffer` each, those with linear attention a
+    `RecurrentBuffer`."""
 
     def __init__(
         self,
@@ -71,20 +75,19 @@ class BlockCache:
         dtype: torch.dtype,
         device: str = "cpu",
         step_tokens: int | None = None,
+        blocks: int | None = None,
     ) -> None:
         """`step_tokens`: new tokens of a sequence at once, at most; None: as many as fit. Layers
-        with a window keep the fewer tokens the fewer these are."""
+        with a window keep the fewer tokens the fewer these are. `blocks`: of all sequences
+        together; None: as many as they can need."""
         widths = cache_widths(spec)
         others = {*spec.window_layers, *spec.linear_layers}
         full = [n for n in range(spec.num_layers) if n not in others]
         self._rows = {layer: row for row, layer in enumerate(full)}  # of first and second
         of_slot = blocks_of(max_length)
-        self.table: NDArray[np.int32] = np.arange(slots * of_slot, dtype=np.int32)
-        self.table = self.table.reshape(slots, of_slot)
-        self.device_table = torch.from_numpy(self.table)  # on the CPU the same memory
-        if device != "cpu":
-            self.device_table = self.device_table.to(device)
-        shape = (len(full), slots * of_slot, KV_BLOCK)
+        self.blocks = slots * of_slot if blocks is None else blocks
+        self._table = BlockTable(slots, of_slot, self.blocks, device)
+        shape = (len(full), self.blocks, KV_BLOCK)
         self.first, self.second = (
             torch.zeros((*shape, width), dtype=dtype, device=device) for width in widths
         )
@@ -121,18 +124,39 @@ class BlockCache:
 
     def reaches(self, slot: int, length: int) -> bool:
         """Whether a sequence can be truncated to this: a step that failed always can be undone."""
-        windows = all(length >= each.least_length(slot) for each in self._windows.values())
-        states = all(each.reaches(slot, length) for each in self._states.values())
-        return not length or (windows and states)
+        return not length or all(each.reaches(slot, length) for each in self._buffers())
 
     @property
     def blocks_of_slot(self) -> int:
         """Of the longest sequence."""
         return blocks_of(self.max_length)
 
-    def upload_table(self) -> None:
-        """The device reads the table as it is now."""
-        self.device_table.copy_(torch.from_numpy(self.table))
+    @property
+    def table(self) -> NDArray[np.int32]:
+        """[slots, blocks of the longest sequence]; `changed` when a row is."""
+        return self._table.host
+
+    @property
+    def device_table(self) -> torch.Tensor:
+        """What kernels read: as far as `upload_table` and steps have brought it."""
+        return self._table.device
+
+    def changed(self, slot: int, first: int) -> None:
+        """Row `slot` of the table is another one from this block on."""
+        self._table.changed(slot, first)
+
+    def upload_table(self, slot: int, length: int) -> None:
+        """Kernels read the table of a sequence up to this length as it is now."""
+        self._table.upload(slot, blocks_of(length))
+
+    def blocks_at(self, slots: Sequence[int], positions: Sequence[int]) -> list[int]:
+        """Where tokens at these positions lie."""
+        found = self.table[slots, np.asarray(positions) // KV_BLOCK]
+        return [int(block) for block in found]
+
+    def blocks_placed(self, slot: int, length: int) -> None:
+        """A step has brought the table of kernels up to this length."""
+        self._table.placed(slot, blocks_of(length))
 
     def of(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """All blocks of a layer that sees everything: [blocks, KV_BLOCK, width] each."""
@@ -187,6 +211,7 @@ class BlockCache:
     def rows_of(self, slot: int, length: int) -> torch.Tensor:
         """Where a sequence's first `length` tokens lie, among the rows of all blocks. Made on the
         device: a copy from the host would wait for a step that is launched ahead."""
+        self.upload_table(slot, length)
         blocks = self.device_table[slot, : blocks_of(length)].long()
         rows = KV_BLOCK * blocks[:, None] + torch.arange(KV_BLOCK, device=blocks.device)
         return rows.flatten()[:length]
@@ -217,54 +242,36 @@ class BlockCache:
             each.copy(source, slot)
         self._lengths[slot] = length
 
+    def copy_block(self, source: int, to: int, rows: int) -> None:
+        """The first rows of a block, in all layers that see everything."""
+        for part in (self.first, self.second):
+            part[:, to, :rows] = part[:, source, :rows]
 
-# The KV cache of one layer with a sliding window: the last tokens of every sequence. A slot keeps
-# consecutive tokens in order, so that attention reads a view. When new ones do not fit, what is
-# still needed moves to the front: the tokens that the first new one sees, and `REWIND` more, so
-# that a sequence can be shortened by as many, or a step repeated, without reading it again.
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether some layers keep what blocks do not have."""
+        return bool(self._windows or self._states)
 
+    @property
+    def has_states(self) -> bool:
+        """Whether what they keep can only be saved between two steps."""
+        return bool(self._states)
 
-class WindowBuffer:
-    def __init__(
-        self, window: int, slots: int, rows: int, widths: tuple[int, int], like: torch.Tensor
-    ) -> None:
-        """`rows`: tokens kept per slot, from `window_rows`; `like` gives dtype and device."""
-        self._window, self._rows = window, rows
-        self.first, self.second = (like.new_zeros((slots, rows, width)) for width in widths)
-        self._starts = [0] * slots  # position of the first token kept
+    def save(self, slot: int, length: int) -> Checkpoint:
+        """What layers with a window or a state hold after so many tokens, which can be reached."""
+        windows = {layer: each.save(slot, length) for layer, each in self._windows.items()}
+        states = {layer: each.save(slot, length) for layer, each in self._states.items()}
+        return Checkpoint(length, windows, states)
 
-    def reserve(self, slot: int, at: int, new: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Vectors of all tokens that the one at position `at` sees, and then of `new` tokens from
-        there on, for the caller to write."""
-        end = at + new
-        if end - self._starts[slot] > self._rows:
-            self._make_room(slot, at, new)
-        start = self._starts[slot]
-        seen = slice(max(at - self._window + 1, start) - start, end - start)
-        return self.first[slot, seen], self.second[slot, seen]
-
-    def least_length(self, slot: int) -> int:
-        """The shortest that the slot can be truncated to, other than 0: the next token must find
-        what it sees."""
-        start = self._starts[slot]
-        return start + self._window - 1 if start else 0
-
-    def clear(self, slot: int) -> None:
-        self._starts[slot] = 0
-
-    def copy(self, source: int, slot: int) -> None:
-        for kept in (self.first, self.second):
-            kept[slot] = kept[source]
-        self._starts[slot] = self._starts[source]
-
-    def _make_room(self, slot: int, at: int, new: int) -> None:
-        start = max(at - (self._window - 1) - REWIND, self._starts[slot])
-        if at - start + new > self._rows:
-            raise ImpossibleSetting(
-                f"a step with {new} new tokens of a sequence was asked for, but the KV cache of "
-                f"layers with a sliding window takes {self._rows - (at - start)}: feed it in pieces"
-            )
-        moved = slice(start - self._starts[slot], at - self._starts[slot])
-        for kept in (self.first, self.second):
-            kept[slot, : at - start] = kept[slot, moved].clone()  # the two may overlap
-        self._starts[slot] = start
+    def begin(self, slot: int, length: int, checkpoint: Checkpoint | None = None) -> None:
+        """An empty slot, whose row of the table has blocks of so many tokens, goes on behind
+        them."""
+        assert not self._lengths[slot], "the slot is empty"
+        assert checkpoint is None or checkpoint.length == length, "a checkpoint of this length"
+        assert checkpoint is not None or not self.has_checkpoints or not length, "one is needed"
+        if checkpoint is not None:
+            for layer, window in checkpoint.windows.items():
+                self._windows[layer].restore(slot, length, window)
+            for layer, state in checkpoint.states.items():
+                self._states[layer].restore(slot, length, state)
+        self._lengths[slot] = length

@@ -50,6 +50,17 @@ class Mark(NamedTuple):
     base: int = 0  # which of the two states is the base
 
 
+class SavedState(NamedTuple):
+    """A state in host memory, and the inputs of tokens behind it."""
+
+    state: State
+    inputs: Inputs
+
+    @property
+    def nbytes(self) -> int:
+        return int(sum(each.nbytes for each in (*self.state, *self.inputs)))
+
+
 class RecurrentBuffer:
     def __init__(self, shape: LinearAttentionSizes, slots: int, like: torch.Tensor) -> None:
         """`like` gives the device, and the dtype of inputs."""
@@ -87,6 +98,30 @@ class RecurrentBuffer:
         for log in (self._rows, self._rates):
             log[slot] = log[source]
         self._marks[slot] = self._marks[source]
+
+    def save(self, slot: int, length: int) -> SavedState:
+        """The state after so many tokens, which can be had (see `reaches`): the current one, or
+        the base with the tokens behind it."""
+        mark = self._marks[slot]
+        if mark.current_at == length:
+            state, tokens = self._state(slot, 1 - mark.base), 0
+        else:
+            assert _covered(mark, length), "the state after so many tokens is not kept"
+            state, tokens = self._state(slot, mark.base), length - _known(mark.base_at)
+        inputs = self._log(slot, tokens)
+        return SavedState(
+            State(*(_on_host(each) for each in state)), Inputs(*(_on_host(each) for each in inputs))
+        )
+
+    def restore(self, slot: int, length: int, saved: SavedState) -> None:
+        """A slot that is empty gets what was saved after so many tokens."""
+        self._marks[slot] = Mark()
+        for kept, part in zip(self._state(slot, 0), saved.state, strict=True):
+            kept.copy_(part)
+        tokens = len(saved.inputs.rows)
+        for log, rows in zip((self._rows, self._rates), saved.inputs, strict=True):
+            log[slot, :tokens] = rows.to(log.device)
+        self._marks[slot] = Mark(base_at=length - tokens, logged=tokens)
 
     def extend(self, slot: int, at: int, inputs: Inputs, advance: Advance) -> torch.Tensor:
         """The results of the tokens from position `at` on, with the state there."""
@@ -187,6 +222,11 @@ class RecurrentBuffer:
 
     def _state(self, slot: int, which: int) -> State:
         return State(self._matrices[which, slot], self._windows[which, slot])
+
+
+def _on_host(part: torch.Tensor) -> torch.Tensor:
+    """A copy."""
+    return part.clone() if part.is_cpu else part.cpu()
 
 
 def _covered(mark: Mark, length: int) -> bool:

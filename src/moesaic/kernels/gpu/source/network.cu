@@ -60,6 +60,13 @@ extern "C" __global__ void fetch(const i64* from, i64* to, i64 words, u64* arriv
   if (i < words) to[i] = static_cast<const volatile i64*>(from)[i];
 }
 
+// A step's tokens into the table of blocks, which has what is in front of them. A thread per token.
+extern "C" __global__ void enter_blocks(const i64* slots, const i64* positions, const i64* blocks, const i64* active,
+                                        int* table, i64 of_slot) {
+  const i64 token = i64(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (token < *active) table[slots[token] * of_slot + positions[token] / KV_BLOCK] = int(blocks[token]);
+}
+
 // stream += addend (where there is one); out = norm(stream). One block of 256 threads per token.
 extern "C" __global__ void add_norm(u16* stream, const u16* addend, const u16* weight, u16* out) {
   const i64 row = i64(blockIdx.x) * HIDDEN;
