@@ -17,9 +17,8 @@ import pytest
 from engines import engine, greedy, pid_of, soon, until
 
 from moesaic import AsyncLLM, ProcessOptions, SamplingParams
-from moesaic.core.errors import ImpossibleSetting
+from moesaic.core.errors import EngineEnded, ImpossibleSetting
 from moesaic.engine.process.engine_process import LOG
-from moesaic.engine.process.faults import EngineEnded
 
 LONG = SamplingParams(max_tokens=2000, temperature=0.0, ignore_eos=True)
 
@@ -110,6 +109,7 @@ def test_an_engine_that_hangs_is_ended(model: AsyncLLM) -> None:
     soon(serve())
 
 
+@pytest.mark.long
 def test_restarting_a_running_engine_ends_its_requests(model: AsyncLLM) -> None:
     async def serve() -> None:
         (call,) = await running(model, 1)

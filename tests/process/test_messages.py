@@ -11,12 +11,16 @@ import pytest
 from moesaic import ProcessOptions, SamplingParams
 from moesaic.core import errors
 from moesaic.core.errors import EngineFailed, ImpossibleSetting, MoesaicError
+from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.preparation import ModelText, prepare
 from moesaic.engine.process import messages as m
+from moesaic.engine.process.admission import Admission
 from moesaic.engine.process.command_queue import CommandQueue
-from moesaic.engine.process.faults import EngineEnded, error_of, fault_of
+from moesaic.engine.process.faults import error_of, fault_of
 from moesaic.engine.process.step_record import StepRecord
 
-KINDS = [EngineEnded, *(each for each in vars(errors).values() if isinstance(each, type))]
+KINDS = [each for each in vars(errors).values() if isinstance(each, type)]
+GREEDY = SamplingParams(max_tokens=9, temperature=0.0)
 OF_TEXTS = {"stop", "n", "json_schema", "grammar", "regex"}  # which are the caller's
 
 
@@ -40,6 +44,16 @@ def test_parameters_arrive_as_they_were() -> None:
     made = received.sampling.params()
     for each in m.SamplingFields.__struct_fields__:
         assert getattr(made, each) == getattr(params, each)
+
+
+def test_a_request_of_the_engine_is_what_was_submitted() -> None:
+    prepared = prepare(None, EngineSettings(threads=1), ModelText(None, frozenset({5}), GREEDY))
+    fields = m.SamplingFields.of(GREEDY, 7)
+    submitted = m.Submit(1, [1, 2, 3], fields, 7, 0, (2,), "a client", 4)
+    request = Admission(Path(), prepared).request(submitted)
+    assert (request.prompt, request.max_new_tokens, request.eos) == ((1, 2, 3), 7, {5})
+    assert (request.boundaries, request.client, request.priority) == ((2,), "a client", 4)
+    assert request.output.text is None  # which is the caller's
 
 
 def one_of(kind: type[MoesaicError]) -> MoesaicError:

@@ -28,6 +28,7 @@ own use `assert` instead.
     │   ├── BrokenWeights        weights that are no numbers, where numbers are needed
     │   └── BrokenModel          a model computed NaN or infinity, no logits (FailedRows, too)
     ├── EngineFailed             the engine, its kernels or a device failed: report it
+    │   ├── EngineEnded          the engine's process has ended: killed, crashed or without progress
     │   └── IllegalPlan          a policy returned a plan that no machine may execute
     └── FailedRows               some sequences of a batch failed, and the error says which
 """
@@ -148,6 +149,10 @@ class CannotFetch(ImpossibleRequest):
 
 
 class ImpossibleSetting(ImpossibleRequest):
+    pass
+
+
+class EngineEnded(EngineFailed):
     pass
 
 

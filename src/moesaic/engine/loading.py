@@ -21,6 +21,7 @@ from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.input_processor import InputProcessor
 from moesaic.engine.learned_placement import LearnedPlacement
 from moesaic.engine.memory.memory_plan import MemoryPlan
+from moesaic.engine.model_use import SPAWN, closed_error, refuse_use_in_fork
 from moesaic.engine.preparation import PathLike, Prepared, prepare
 from moesaic.engine.recording import RoutingRecording, check_writable
 from moesaic.engine.runner import Runner
@@ -80,22 +81,12 @@ class LoadedModel:
     def refuse_if(self, closed: bool) -> None:
         self.refuse_fork()
         if closed:
-            raise ImpossibleSetting(f"{self.spec.name} was closed: load it again to go on")
+            raise closed_error(self.spec.name)
 
     def refuse_fork(self) -> None:
-        if self.forked:
-            raise ImpossibleSetting(
-                f"{self.spec.name} was loaded by process {self.process}, of which this one is a "
-                f"fork, and a fork has no threads: {_SPAWN}"
-            )
+        refuse_use_in_fork(self.spec.name, self.process)
 
 
-# OpenMP and the kernels' threads belong to the process that first computes: in a fork of it, work
-# is handed to threads that do not exist, also for a model that the fork opens.
-_SPAWN = (
-    "start processes with the start method 'spawn' (multiprocessing.get_context('spawn')) and open "
-    "the model there, or fork before the first model is opened"
-)
 _opened_by: list[int] = []  # the process that has opened a model; a fork of it inherits the list
 
 
@@ -104,7 +95,7 @@ def _refuse_in_fork() -> None:
     if _opened_by and _opened_by[0] != me:
         raise ImpossibleSetting(
             f"a model cannot be opened in process {me}, a fork of process {_opened_by[0]}, which "
-            f"has opened one: a fork has no threads. Instead, {_SPAWN}"
+            f"has opened one: a fork has no threads. Instead, {SPAWN}"
         )
     _opened_by[:] = [me]
 

@@ -27,6 +27,8 @@ class Admission:
         request = processor.of_tokens(submit.prompt, params, submit.number)
         request.max_new_tokens = min(request.max_new_tokens, submit.max_new_tokens)
         request.output = OutputText(None)  # texts are the caller's
+        request.boundaries = submit.boundaries
+        request.client, request.priority = submit.client, submit.priority
         return request
 
     @cached_property

@@ -12,7 +12,7 @@ from threading import Event, Lock, Thread
 
 import zmq
 
-from moesaic.core.errors import EngineFailed
+from moesaic.core.errors import EngineEnded, EngineFailed
 from moesaic.engine.completion import Chunk
 from moesaic.engine.gate_stats import NO_GATE
 from moesaic.engine.input_processor import InputProcessor
@@ -23,7 +23,7 @@ from moesaic.engine.process import messages as m
 from moesaic.engine.process.command_queue import CommandQueue
 from moesaic.engine.process.engine_link import EngineLink
 from moesaic.engine.process.engine_process import Launch
-from moesaic.engine.process.faults import EngineEnded, error_of, fault_of
+from moesaic.engine.process.faults import error_of, fault_of
 from moesaic.engine.process.followed_constraint import FollowedConstraint
 from moesaic.engine.request import Request
 from moesaic.engine.run_stats import RunStats
@@ -299,6 +299,9 @@ class EngineClient:
                 sampling=m.SamplingFields.of(request.params, request.max_new_tokens),
                 max_new_tokens=request.max_new_tokens,
                 number=request.number,
+                boundaries=request.boundaries,
+                client=request.client,
+                priority=request.priority,
             )
         )
 

@@ -12,11 +12,6 @@ import msgspec
 from moesaic.core import errors
 from moesaic.core.errors import EngineFailed, MoesaicError
 
-
-class EngineEnded(EngineFailed):
-    """The engine's process has ended: it was killed, crashed, or made no progress."""
-
-
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -52,6 +47,6 @@ def error_of(fault: Fault) -> MoesaicError:
 
 
 def _class_named(name: str) -> type[MoesaicError] | None:
-    found = EngineEnded if name == EngineEnded.__name__ else getattr(errors, name, None)
+    found = getattr(errors, name, None)
     is_error = isinstance(found, type) and issubclass(found, MoesaicError)
     return found if is_error else None
