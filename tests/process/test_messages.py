@@ -51,7 +51,11 @@ def test_a_request_of_the_engine_is_what_was_submitted() -> None:
     fields = m.SamplingFields.of(GREEDY, 7)
     submitted = m.Submit(1, [1, 2, 3], fields, 7, 0, (2,), "a client", 4)
     request = Admission(Path(), prepared).request(submitted)
-    assert (request.prompt, request.max_new_tokens, request.eos) == ((1, 2, 3), 7, {5})
+    assert (request.prompt, request.max_new_tokens, request.eos) == (
+        (1, 2, 3),
+        7,
+        frozenset({5}),
+    )
     assert (request.boundaries, request.client, request.priority) == ((2,), "a client", 4)
     assert request.output.text is None  # which is the caller's
 

@@ -17,7 +17,7 @@ from moesaic.engine.fetching import local_model
 from moesaic.engine.input_processor import InputProcessor, Params, Prompt, Prompts
 from moesaic.engine.loading import LoadedModel, Progress, load, settings_from
 from moesaic.engine.preparation import ModelText, PathLike
-from moesaic.engine.request import Request
+from moesaic.engine.request import Request, Sender
 from moesaic.engine.run_stats import RunStats
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.models.open_model import open_model
@@ -85,22 +85,49 @@ class AsyncLLM:
             raise ImpossibleSetting("the model is in the engine's process: leave out `process`")
         return self._model
 
-    async def generate(self, prompts: Prompts, params: Params = None) -> list[Completion]:
-        return await self._finish(self._engine.input_processor.requests(prompts, params))
+    async def generate(
+        self, prompts: Prompts, params: Params = None, *, client: str = "", priority: int = 0
+    ) -> list[Completion]:
+        return await self._finish(
+            self._engine.input_processor.requests(prompts, params, Sender(client, priority))
+        )
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> AsyncIterator[Chunk]:
-        return self._chunks([self._engine.input_processor.request(prompt, params)])
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        client: str = "",
+        priority: int = 0,
+    ) -> AsyncIterator[Chunk]:
+        return self._chunks(
+            [self._engine.input_processor.request(prompt, params, Sender(client, priority))]
+        )
 
-    async def chat(self, messages: Messages, params: SamplingParams | None = None) -> Completion:
+    async def chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        *,
+        client: str = "",
+        priority: int = 0,
+    ) -> Completion:
         (answer,) = await self._finish(
-            [self._engine.input_processor.conversation(messages, params)]
+            [self._engine.input_processor.conversation(messages, params, Sender(client, priority))]
         )
         return answer
 
     def stream_chat(
-        self, messages: Messages, params: SamplingParams | None = None
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        *,
+        client: str = "",
+        priority: int = 0,
     ) -> AsyncIterator[Chunk]:
-        return self._chunks([self._engine.input_processor.conversation(messages, params)])
+        return self._chunks(
+            [self._engine.input_processor.conversation(messages, params, Sender(client, priority))]
+        )
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -11,7 +11,7 @@ from typing import Any
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.output_text import OutputText
-from moesaic.engine.request import Request
+from moesaic.engine.request import Request, Sender
 from moesaic.engine.sampling.constraint import Constraint, Constraints
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.engine.sampling.sampling_state import SamplingState
@@ -22,6 +22,8 @@ from moesaic.models.text.tokenizer import Tokenizer
 Prompt = str | Sequence[int]  # text or token ids
 Prompts = Prompt | Sequence[Prompt]
 Params = SamplingParams | Sequence[SamplingParams] | None
+
+NOT_NAMED = Sender()
 
 
 class InputProcessor:
@@ -42,29 +44,43 @@ class InputProcessor:
         self._ids = count()
         self._constraints = None if tokenizer is None else Constraints(tokenizer, eos_ids)
 
-    def requests(self, prompts: Prompts, params: Params = None) -> list[Request]:
+    def requests(
+        self, prompts: Prompts, params: Params = None, sender: Sender = NOT_NAMED
+    ) -> list[Request]:
         """`n` for each prompt, in order; one prompt alone need not stand in a list."""
         asked = _several(prompts)
         several_params = _per_prompt(self._defaults if params is None else params, len(asked))
         return [
             request
             for each, own in zip(asked, several_params, strict=True)
-            for request in self.completions(each, own)
+            for request in self.completions(each, own, sender)
         ]
 
-    def completions(self, prompt: Prompt, params: SamplingParams | None = None) -> list[Request]:
+    def completions(
+        self, prompt: Prompt, params: SamplingParams | None = None, sender: Sender = NOT_NAMED
+    ) -> list[Request]:
         """The `n` requests of one prompt."""
         tokens, own = self._tokens(prompt), self._params(params)
-        return [self._checked(tokens, own, number) for number in range(own.n)]
+        return [self._checked(tokens, own, number, sender) for number in range(own.n)]
 
-    def request(self, prompt: Prompt, params: SamplingParams | None = None) -> Request:
-        """Make one request; parameters that ask for several answers are refused."""
-        return self._checked(self._tokens(prompt), self._alone(params))
+    def request(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        sender: Sender = NOT_NAMED,
+        boundaries: Sequence[int] | None = None,
+    ) -> Request:
+        """Make one request; parameters that ask for several answers are refused. `boundaries`:
+        where messages of the prompt end; None: behind special tokens."""
+        tokens, own = self._tokens(prompt), self._alone(params)
+        return self._checked(tokens, own, sender=sender, boundaries=boundaries)
 
-    def conversation(self, messages: Messages, params: SamplingParams | None = None) -> Request:
+    def conversation(
+        self, messages: Messages, params: SamplingParams | None = None, sender: Sender = NOT_NAMED
+    ) -> Request:
         """The model's answer to the last message."""
         tokens = self._known_tokenizer("a conversation").encode_chat(messages)
-        return self._checked(self._of_text(tokens), self._alone(params))
+        return self._checked(self._of_text(tokens), self._alone(params), sender=sender)
 
     def of_tokens(self, tokens: list[int], params: SamplingParams, number: int) -> Request:
         """Completion `number` of a prompt whose text became tokens in another process."""
@@ -126,7 +142,14 @@ class InputProcessor:
                 )
         return tokens
 
-    def _checked(self, prompt: list[int], params: SamplingParams, number: int = 0) -> Request:
+    def _checked(
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        number: int = 0,
+        sender: Sender = NOT_NAMED,
+        boundaries: Sequence[int] | None = None,
+    ) -> Request:
         if not prompt:
             raise ImpossibleSetting(
                 "the prompt has no tokens, and the model no token that begins a text: a prompt "
@@ -150,7 +173,14 @@ class InputProcessor:
             max_new_tokens=min(params.max_tokens, left),
             eos=frozenset(params.stop_token_ids) | (set() if params.ignore_eos else self._eos_ids),
             output=OutputText(self._tokenizer, params.stop),
+            client=sender.client,
+            priority=sender.priority,
+            boundaries=self._message_ends(prompt) if boundaries is None else tuple(boundaries),
         )
+
+    def _message_ends(self, prompt: Sequence[int]) -> tuple[int, ...]:
+        special = self._eos_ids if self._tokenizer is None else self._tokenizer.special
+        return tuple(at for at, token in enumerate(prompt, start=1) if token in special)
 
     def _constraint(self, params: SamplingParams) -> Constraint | None:
         if params.form is None:

@@ -16,7 +16,7 @@ from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.input_processor import Params, Prompt, Prompts
 from moesaic.engine.loading import Progress, load, settings_from
 from moesaic.engine.preparation import PathLike
-from moesaic.engine.request import Request
+from moesaic.engine.request import Request, Sender
 from moesaic.engine.run_stats import RunStats
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.models.text.chat_messages import Messages
@@ -50,25 +50,54 @@ class LLM:
         self._lock = RLock()  # of the batcher: `close` may be called by another thread
         self._closing = False
 
-    def generate(self, prompts: Prompts, params: Params = None) -> list[Completion]:
+    def generate(
+        self, prompts: Prompts, params: Params = None, *, client: str = "", priority: int = 0
+    ) -> list[Completion]:
         """All prompts in batches of at most `max_sequences`; the completions in their order, `n`
         for each prompt. A prompt is text or a list of token ids; `params` are for all, or one for
         each."""
-        return self._finish(self.model.input_processor.requests(prompts, params))
+        return self._finish(
+            self.model.input_processor.requests(prompts, params, Sender(client, priority))
+        )
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> Iterator[Chunk]:
+    def stream(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        client: str = "",
+        priority: int = 0,
+    ) -> Iterator[Chunk]:
         """The completion chunk by chunk. Closing the iterator cancels the request."""
-        return self._chunks(self.model.input_processor.request(prompt, params))
+        return self._chunks(
+            self.model.input_processor.request(prompt, params, Sender(client, priority))
+        )
 
-    def chat(self, messages: Messages, params: SamplingParams | None = None) -> Completion:
+    def chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        *,
+        client: str = "",
+        priority: int = 0,
+    ) -> Completion:
         """The answer to a conversation: messages with role and content, the latest last."""
-        (answer,) = self._finish([self.model.input_processor.conversation(messages, params)])
+        (answer,) = self._finish(
+            [self.model.input_processor.conversation(messages, params, Sender(client, priority))]
+        )
         return answer
 
     def stream_chat(
-        self, messages: Messages, params: SamplingParams | None = None
+        self,
+        messages: Messages,
+        params: SamplingParams | None = None,
+        *,
+        client: str = "",
+        priority: int = 0,
     ) -> Iterator[Chunk]:
-        return self._chunks(self.model.input_processor.conversation(messages, params))
+        return self._chunks(
+            self.model.input_processor.conversation(messages, params, Sender(client, priority))
+        )
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -106,8 +135,12 @@ class LLM:
         self.model.refuse_fork()  # before the lock, see `_close`
         with self._lock:
             self.model.refuse_if(self._closing or self.model.closed)
-            for request in requests:
-                self.model.batcher.submit(request)
+            try:
+                for request in requests:
+                    self.model.batcher.submit(request)
+            except Exception:  # one is refused: none runs
+                self._cancel(requests)
+                raise
 
     def _cancel(self, requests: Sequence[Request]) -> None:
         """Those that have not ended. Afterwards no step is under way."""

@@ -18,6 +18,13 @@ from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.engine.sampling.sampling_state import SamplingState
 
 
+class Sender(NamedTuple):
+    """Who asks, and how urgently: clients have equal shares, and a higher priority comes first."""
+
+    client: str = ""
+    priority: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     id: int
@@ -27,8 +34,8 @@ class Request:
     max_new_tokens: int  # params.max_tokens, or what the context leaves
     eos: frozenset[int]  # tokens that end it
     output: OutputText
-    client: str = ""  # who asks: clients have equal shares
-    priority: int = 0  # a higher one comes first
+    client: str = ""  # see `Sender`
+    priority: int = 0
     boundaries: tuple[int, ...] = ()  # where messages of the prompt end
     slot: int | None = None  # of the KV cache, while it runs
     computed_tokens: int = 0  # tokens in the KV cache

@@ -21,6 +21,8 @@ from moesaic.model_info.sliding_window import REWIND
 
 _NONE: Tokens = np.zeros(0, dtype=np.int64)
 _APART = 2048  # tokens between two checkpoints, where nothing says where messages end
+_LEAST_APART = 256  # where messages are short
+_LEAST_APART_IN_STEPS = 1024  # where a prompt is cut for it: a step more reads all experts again
 
 
 class RequestBlocks:
@@ -147,10 +149,19 @@ class RequestBlocks:
 
     def _cuts(self, request: Request, first: int, last: int) -> list[int]:
         """Where checkpoints are made behind `first` tokens and up to `last`: at the last full block
-        of every message, and every so many tokens."""
-        ends = {end - end % KV_BLOCK for end in request.boundaries}
-        ends.update(range(_APART, last + 1, _APART))
-        return sorted(end for end in ends if first < end <= last)
+        of messages, unless they are short, and every so many tokens."""
+        least = _LEAST_APART_IN_STEPS if self._runner.cache.has_states else _LEAST_APART
+        ends = sorted({end - end % KV_BLOCK for end in request.boundaries})
+        cuts: list[int] = []
+        before = 0
+        for end in [*ends, last + 1]:
+            while before + _APART < end:
+                before += _APART
+                cuts.append(before)
+            if end - before >= least and end <= last:
+                before = end
+                cuts.append(end)
+        return [cut for cut in cuts if first < cut <= last]
 
     def _running(self, running: Iterable[Request]) -> list[Running]:
         return [

@@ -61,7 +61,7 @@ class Tokenizer:
         self._file = folder / _FILE if folder.is_dir() else folder
         self._template = template
         added = backend.get_added_tokens_decoder()
-        self._special = frozenset(token_id for token_id, token in added.items() if token.special)
+        self.special = frozenset(token_id for token_id, token in added.items() if token.special)
         self._spells_bytes = _spells_bytes(backend)
 
     @classmethod
@@ -162,7 +162,7 @@ class Tokenizer:
 
     def is_text(self, token_id: int, skip_special: bool = True) -> bool:
         """Whether decoding looks at this token at all."""
-        if skip_special and token_id in self._special:
+        if skip_special and token_id in self.special:
             return False
         return self._backend.id_to_token(token_id) is not None
 
