@@ -23,7 +23,10 @@ from moesaic import AsyncLLM, SamplingParams
 from moesaic.hardware.procfs import process_memory, reset_peak
 
 # Words in names of statistics that are no counters.
-LEVELS = {"kept", "held", "free", "used", "peak", "ratio", "rate", "us", "acceptance", "speedup"}
+LEVELS = {
+    "kept", "held", "free", "used", "peak", "ratio", "rate", "us", "acceptance", "speedup",
+    "blocks", "running", "waiting", "longest",
+}  # fmt: skip
 _WARM_PROMPT, _WARM_ANSWERS = 16, range(4, 12)
 
 

@@ -16,7 +16,7 @@ RATES = ("output_tok_s", "total_tok_s")
 CPU = "cpu_ms_token"  # of all threads; on a busy machine it varies less than rates do
 TIMES = ("ttft_ms", "tpot_ms", "gap_ms")
 MEMORY = ("idle", "peak", "gpu")
-COUNTERS = ("cached_tokens", "failed_steps", "preempt", "kv", "blocks")  # parts of names
+COUNTERS = ("cached_tokens", "failed_steps", "queue.", "kv", "blocks.")  # parts of names
 
 
 @dataclass(frozen=True, slots=True)

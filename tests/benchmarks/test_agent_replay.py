@@ -117,8 +117,8 @@ def test_the_whole_command_measures_in_processes(
     monkeypatch.setattr(agent_replay, "KINDS", {"tiny": Kind(str(config), 2, expert_dtype="bf16")})
     main(["--models", "tiny", "--system-tokens", "60", "--turns", "3", "--results", "8,20",
           "--answer", "4", "--rounds", "1", "--accelerator", "none", "--max-sequences", "2",
-          "--evict", "2,30", "--json", str(out)])  # fmt: skip
+          "--evict", "6,100", "--json", str(out)])  # fmt: skip
     rows = json.loads(out.read_text())["kinds"]["tiny"]["turns"]["this"]
     assert [row["floor_cached"] == row["known"] for row in rows] == [True] * 3
     assert all(row["ttft_ms"] > 0 for row in rows)
-    assert [row["cached"] for row in rows] == [0] * 3
+    assert sum(row["cached"] for row in rows) < sum(row["known"] for row in rows)
