@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from moesaic import ProcessOptions, SamplingParams
@@ -18,6 +20,7 @@ from moesaic.engine.process.admission import Admission
 from moesaic.engine.process.command_queue import CommandQueue
 from moesaic.engine.process.faults import error_of, fault_of
 from moesaic.engine.process.step_record import StepRecord
+from moesaic.engine.run_stats import RunStats
 
 KINDS = [each for each in vars(errors).values() if isinstance(each, type)]
 GREEDY = SamplingParams(max_tokens=9, temperature=0.0)
@@ -51,13 +54,17 @@ def test_a_request_of_the_engine_is_what_was_submitted() -> None:
     fields = m.SamplingFields.of(GREEDY, 7)
     submitted = m.Submit(1, [1, 2, 3], fields, 7, 0, (2,), "a client", 4)
     request = Admission(Path(), prepared).request(submitted)
-    assert (request.prompt, request.max_new_tokens, request.eos) == (
-        (1, 2, 3),
-        7,
-        frozenset({5}),
-    )
+    assert (request.prompt, request.max_new_tokens, request.eos) == ((1, 2, 3), 7, frozenset({5}))
     assert (request.boundaries, request.client, request.priority) == ((2,), "a client", 4)
     assert request.output.text is None  # which is the caller's
+
+
+def test_statistics_may_count_in_numbers_of_numpy() -> None:
+    counted: Any = np.int64(3)
+    stats = RunStats(counted, 2, 1, 1, 0.5, np.float64(0.25), 0, None)
+    received = m.decode_from_engine(m.encode(m.Stats(stats, True)))
+    assert isinstance(received, m.Stats)
+    assert received.stats == stats
 
 
 def one_of(kind: type[MoesaicError]) -> MoesaicError:

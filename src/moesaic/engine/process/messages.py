@@ -7,6 +7,7 @@ messages carry token ids alone."""
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 
 from moesaic.engine.completion import FinishReason
 from moesaic.engine.process.faults import Fault
@@ -171,7 +172,15 @@ class Closed(_Message, frozen=True):
 FromCaller = Hello | Submit | Cancel | Read | GetStats | Drain | Shutdown
 FromEngine = Progress | Ready | Failed | Accepted | Refused | Step | Stats | Drained | Closed
 
-_encoder = msgspec.msgpack.Encoder()
+
+def _plain(value: object) -> object:
+    """Counters may be numpy's."""
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"no message can carry {type(value).__name__}")
+
+
+_encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
 _of_caller: msgspec.msgpack.Decoder[FromCaller] = msgspec.msgpack.Decoder(FromCaller)
 _of_engine: msgspec.msgpack.Decoder[FromEngine] = msgspec.msgpack.Decoder(FromEngine)
 
