@@ -81,7 +81,8 @@ def test_json_has_the_plan_and_stable_keys() -> None:
     assert output["gpu_unused"] is None
     parts = {part["name"]: part["bytes"] for part in output["parts"]}
     assert parts == planned(64, accelerator="emulated", cache_ratio=0.5)
-    assert output["capacity"] == {"slots": 512, "sequences": 1, "length": 4096, "cache_ratio": 0.5}
+    sizes = {"slots": 512, "sequences": 1, "length": 4096, "blocks": 64}
+    assert output["capacity"] == {**sizes, "cache_ratio": 0.5}
     assert output["available_bytes"] == 64 * GB
     assert output["main_bytes"] == sum(parts.values()) <= 64 * GB
 
@@ -288,11 +289,12 @@ def test_neither_help_nor_a_plan_waits_for_torch(words: tuple[str, ...]) -> None
 
 
 def test_a_plan_is_what_run_would_do(tmp_path: Path) -> None:
-    """One sequence, which has the whole KV cache; several say what one would have."""
+    """One sequence may have the whole KV cache, whether others could run beside it or not."""
     words = ("plan", "qwen3-30b-a3b", "--memory", 66, *DETAILED)
     alone, several = run_json(*words), run_json(*words, "--max-sequences", 8)
     assert (alone["capacity"]["sequences"], several["capacity"]["sequences"]) == (1, 8)
-    assert several["longer_sequences"] == alone["capacity"]["length"]
+    lengths = [each["capacity"]["length"] for each in (alone, several)]
+    assert 0.98 * lengths[0] < lengths[1] <= lengths[0], "the others need workspace"
     assert alone["longer_sequences"] is None
     said = run(*words, "--max-sequences", 8).out
     assert f"With --max-sequences 1 a sequence may have {alone['capacity']['length']}" in said

@@ -193,6 +193,7 @@ def test_json_has_everything_and_its_command_says_it_again() -> None:
         "slots": 18,
         "sequences": 1,
         "length": 256,
+        "blocks": 4,
         "cache_ratio": 0.5,
     }
     assert output["stats"]["generated_tokens"] == len(answer["tokens"])

@@ -35,7 +35,7 @@ class BlockPool:
         """Once less; it is free when nothing holds it."""
         assert self.holders[block], "a free block is held by nothing"
         self.holders[block] -= 1
-        self.free += self.holders[block] == 0
+        self.free += int(self.holders[block] == 0)
 
     def _longest_run(self) -> int:
         edges = np.diff(np.concatenate(([0], self.holders == 0, [0])))

@@ -237,6 +237,10 @@ class KVBlocks:
         behind = 0 if sequence.leaf is None else len(sequence.leaf.tokens)
         return KV_BLOCK * len(sequence.nodes) + behind
 
+    def count(self, slot: int) -> int:
+        """The blocks in its table."""
+        return self._sequences[slot].count
+
     def owned(self, slot: int) -> tuple[int, ...]:
         """The blocks that the sequence holds itself."""
         return tuple(self._sequences[slot].own)

@@ -16,7 +16,7 @@ from moesaic.engine.kv.prefix_tree import Tokens, shared
 from moesaic.engine.request import Request
 from moesaic.engine.run_stats import BlockStats
 from moesaic.engine.runner import Runner
-from moesaic.model_info.kv_blocks import KV_BLOCK
+from moesaic.model_info.kv_blocks import KV_BLOCK, blocks_of
 from moesaic.model_info.sliding_window import REWIND
 
 _NONE: Tokens = np.zeros(0, dtype=np.int64)
@@ -92,12 +92,19 @@ class RequestBlocks:
         wanted = tokens[:-1] if self.reuse else _NONE  # the last one's logits are wanted
         sources = self._running(running) if self.reuse else ()
         differs = self._kv.difference(wanted)
-        found = self._kv.begin(slot, wanted, sources, length, spare=len(running))
+        found = self._kv.begin(slot, wanted, sources, length, self._spare(running))
         if found is None:
             return False
         self._free.remove(slot)
         request.slot, request.computed_tokens, request.differs = slot, found, differs
         return True
+
+    def _spare(self, running: Iterable[Request]) -> int:
+        """Blocks that running requests will need soon: one each, if they have not got all yet."""
+        return sum(
+            self._kv.count(_slot(each)) < blocks_of(len(each.prompt) + each.max_new_tokens)
+            for each in running
+        )
 
     def grow(self, request: Request, tokens: int) -> bool:
         """Blocks for so many more tokens than its slot has."""
