@@ -103,6 +103,7 @@ void define_attention(nb::module_& m) {
       .value("tokens", &AttendedSequence::tokens)
       .value("positions", &AttendedSequence::positions)
       .value("first", &AttendedSequence::first)
+      .address("blocks", &AttendedSequence::blocks)
       .address("out", &AttendedSequence::out);
   Fields<AttentionShape>(m, "AttentionShape")
       .value("heads", &AttentionShape::heads)

@@ -34,6 +34,7 @@ void check_sequence(const AttentionShape& shape, const AttendedSequence& sequenc
           "new tokens are among a sequence's positions");
   require(sequence.first >= 0 && sequence.first < kMaxPositions && sequence.positions < kMaxPositions,
           "there are no such positions");
+  require(!sequence.blocks || !sequence.first, "a sequence in blocks begins with its first position");
   require(sequence.queries && sequence.out, "queries or results are missing");
   check_heads(sequence.keys, shape.kv_heads, shape.width);
   check_heads(sequence.values, shape.kv_heads, shape.value_width);

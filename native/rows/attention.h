@@ -20,10 +20,13 @@ struct CachedHeads {
 struct AttendedSequence {
   const std::uint16_t* queries = nullptr;  // bf16 [tokens, heads, width]
   CachedHeads keys, values;                // of `positions` tokens, the new ones at the end
+  // Where the sequence's blocks of kKeyBlock positions lie among all that `keys` and `values` begin with. Null: the
+  // positions lie side by side.
+  const std::int32_t* blocks = nullptr;
   // Of the new tokens, [tokens, kv heads * width]: written into the cache first. Null: they are in the cache already.
   const std::uint16_t *new_keys = nullptr, *new_values = nullptr;
   int tokens = 0, positions = 0;
-  int first = 0;                 // the position in the sequence of the first key
+  int first = 0;                 // the position in the sequence of the first key; 0 with blocks
   std::uint16_t* out = nullptr;  // bf16 [tokens, heads, value_width]
 };
 

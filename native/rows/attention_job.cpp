@@ -60,9 +60,10 @@ void AttentionJob::cut(const AttendedSequence& sequence, int tokens) {
 void AttentionJob::copy(const Copy& part) const {
   const AttendedSequence& sequence = *part.sequence;
   const auto write = [&](const CachedHeads& to, const std::uint16_t* from, int width) {
-    const std::size_t row = std::size_t(shape_.kv_heads) * width, first = sequence.positions - sequence.tokens;
+    const std::size_t row = std::size_t(shape_.kv_heads) * width;
+    const int first = sequence.first + sequence.positions - sequence.tokens;
     for (int token = part.token; token < part.token + part.tokens; ++token)
-      std::memcpy(to.data + (first + token) * to.stride, from + token * row, row * 2);
+      std::memcpy(to.data + cached_row(sequence, first + token) * to.stride, from + token * row, row * 2);
   };
   write(sequence.keys, sequence.new_keys, shape_.width);
   write(sequence.values, sequence.new_values, shape_.value_width);
@@ -107,22 +108,31 @@ AttentionJob::Sight AttentionJob::sight_of(const Item& item, int token) const {
   return {first, position};
 }
 
+AttentionJob::Row AttentionJob::row_of(const Item& item, int tile, int i) {
+  if (!item.by_head()) {
+    const int token = tile / item.heads * kTileTokens + i;
+    return {token, item.head + tile % item.heads, token < item.tokens};
+  }
+  const int tiles = divide_up(item.heads, kTileTokens), within = tile % tiles * kTileTokens + i;
+  return {tile / tiles, item.head + within, within < item.heads};
+}
+
 // Queries as a panel, and what the softmax begins with.
 void AttentionJob::fill(const Item& item, const Memory& memory) const {
   const std::size_t stride = std::size_t(shape_.heads) * shape_.width;
   for (int tile = 0; tile < item.tiles(); ++tile) {
-    const int token = tile / item.heads * kTileTokens, head = item.head + tile % item.heads;
-    const std::uint16_t* from =
-        item.sequence->queries + (item.token + token) * stride + std::size_t(head) * shape_.width;
     std::uint8_t* to = memory.queries + std::size_t(tile) * keys_.tiles * kTileBytes;
-    const float sink = shape_.sinks ? shape_.sinks[head] : kLowest;
-    const float poison = sink * 0.0f;  // NaN where it is not finite: -inf would be no sink at all
     for (int i = 0; i < kTileTokens; ++i) {
+      const Row row = row_of(item, tile, i);
+      const std::uint16_t* from = item.sequence->queries + (item.token + row.token) * stride +
+                                  std::size_t(row.head) * shape_.width;
       for (int k = 0; k < keys_.tiles; ++k)
-        if (token + i < item.tokens)
-          std::memcpy(to + k * kTileBytes + i * kRowBytes, from + i * stride + k * 32, kRowBytes);
+        if (row.there)
+          std::memcpy(to + k * kTileBytes + i * kRowBytes, from + k * 32, kRowBytes);
         else
           std::memset(to + k * kTileBytes + i * kRowBytes, 0, kRowBytes);
+      const float sink = shape_.sinks && row.there ? shape_.sinks[row.head] : kLowest;
+      const float poison = sink * 0.0f;  // NaN where it is not finite: -inf would be no sink at all
       memory.largest[tile * kTileTokens + i] = poison == 0.0f ? sink : kLowest;
       memory.sums[tile * kTileTokens + i] = (shape_.sinks ? 1.0f : 0.0f) + poison;
     }
@@ -130,12 +140,18 @@ void AttentionJob::fill(const Item& item, const Memory& memory) const {
   std::memset(memory.mixed, 0, std::size_t(item.tiles()) * kTileTokens * shape_.value_width * 4);
 }
 
+// Where a position's row is, in rows from where the cached heads begin.
+std::size_t AttentionJob::cached_row(const AttendedSequence& sequence, int position) const {
+  if (!sequence.blocks) return std::size_t(position - sequence.first);
+  return std::size_t(sequence.blocks[position / kKeyBlock]) * kKeyBlock + position % kKeyBlock;
+}
+
 BlockRows AttentionJob::rows_of(const CachedHeads& cached, const Item& item, int block, int width) const {
   const AttendedSequence& sequence = *item.sequence;
   const int begin = std::max(block * kKeyBlock, sequence.first);
   const int end = std::min((block + 1) * kKeyBlock, sequence.first + sequence.positions);
   const int kv_head = item.head / (shape_.heads / shape_.kv_heads);
-  return {cached.data + kv_head * cached.head_stride + std::size_t(begin - sequence.first) * cached.stride,
+  return {cached.data + kv_head * cached.head_stride + cached_row(sequence, begin) * cached.stride,
           cached.stride, begin - block * kKeyBlock, end - begin, width};
 }
 
@@ -166,7 +182,7 @@ void AttentionJob::attend_tiles(const Item& item, const Memory& memory, int bloc
   const int tiles = std::min(kTilesAtOnce, item.tiles() - tile), rows = tiles * kTileTokens;
   std::uint64_t seen = 0;
   for (int i = 0; i < rows; ++i) {
-    const Sight sight = sight_of(item, (tile + i / kTileTokens) / item.heads * kTileTokens + i % kTileTokens);
+    const Sight sight = sight_of(item, row_of(item, tile + i / kTileTokens, i % kTileTokens).token);
     seen |= memory.visible[i] = visible_bits(sight.first, sight.position, block);
   }
   if (!seen) return;
@@ -193,14 +209,15 @@ void AttentionJob::multiply(const MatrixLayout& matrix, const std::uint8_t* stri
 
 void AttentionJob::write(const Item& item, const Memory& memory) const {
   for (int tile = 0; tile < item.tiles(); ++tile) {
-    const int token = tile / item.heads * kTileTokens, head = item.head + tile % item.heads;
     const int first = tile / kTilesAtOnce * kTilesAtOnce;  // of those that were multiplied together
     const int rows = std::min(kTilesAtOnce, item.tiles() - first) * kTileTokens;
     const float* mixed = memory.mixed + std::size_t(first) * kTileTokens * shape_.value_width +
                          std::size_t(tile - first) * kTileTokens * kStripOutputs;
-    for (int i = 0; i < kTileTokens && token + i < item.tokens; ++i) {
+    for (int i = 0; i < kTileTokens; ++i) {
+      const Row row = row_of(item, tile, i);
+      if (!row.there) break;
       std::uint16_t* out = item.sequence->out +
-                           (std::size_t(item.token + token + i) * shape_.heads + head) * shape_.value_width;
+                           (std::size_t(item.token + row.token) * shape_.heads + row.head) * shape_.value_width;
       kernels_.attention->divide(mixed + i * kStripOutputs, std::size_t(rows) * kStripOutputs,
                                  memory.sums[tile * kTileTokens + i], shape_.value_width, out);
     }

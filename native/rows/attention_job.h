@@ -27,15 +27,24 @@ class AttentionJob : public Job {
   }
 
  private:
-  // Rows are in tiles of 16 tokens of one head, all heads of a tile of tokens one after the other; a tile at
-  // the end of a sequence has rows of zeros. Four of them are multiplied at once.
+  // Rows are in tiles of 16 tokens of one head, all heads of a tile of tokens one after the other; or, where there
+  // are few tokens, in tiles of 16 heads of one token. The last ones have rows of zeros. Four of them are multiplied
+  // at once.
   struct Item {
     const AttendedSequence* sequence;
     int head, heads;    // of the queries
     int token, tokens;  // new ones
     std::int64_t work;
 
-    int tiles() const { return divide_up(tokens, kTileTokens) * heads; }
+    int tiles_by_token() const { return divide_up(tokens, kTileTokens) * heads; }
+    int tiles_by_head() const { return tokens * divide_up(heads, kTileTokens); }
+    bool by_head() const { return tiles_by_head() < tiles_by_token(); }
+    int tiles() const { return by_head() ? tiles_by_head() : tiles_by_token(); }
+  };
+  // What a row is of.
+  struct Row {
+    int token, head;  // new token of the item; head of the queries
+    bool there;       // else it is one of zeros
   };
   struct Copy {
     const AttendedSequence* sequence;
@@ -61,6 +70,8 @@ class AttentionJob : public Job {
   int heads_at_once() const;
   Memory memory_of(int worker) const;
   std::size_t worker_bytes() const;
+  static Row row_of(const Item& item, int tile, int i);
+  std::size_t cached_row(const AttendedSequence& sequence, int position) const;
   Sight sight_of(const Item& item, int token) const;
   void fill(const Item& item, const Memory& memory) const;
   BlockRows rows_of(const CachedHeads& cached, const Item& item, int block, int width) const;

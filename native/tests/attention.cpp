@@ -214,6 +214,39 @@ void test_written(RowRunner& runner, std::mt19937& random) {
   check(prompt.results() == wanted, "new keys and values are attended to");
 }
 
+// The same in a cache of blocks, which lie in another order.
+void test_blocks(RowRunner& runner, std::mt19937& random) {
+  const AttentionShape shape{8, 2, 64, 32, 0.2f, 0, nullptr};
+  for (const int tokens : {1, 3, 70}) {
+    const int positions = 130 + tokens, earlier = positions - tokens;
+    const std::vector<std::int32_t> blocks = {4, 0, 2, 1};
+    const Prompt prompt({tokens, earlier, 0, shape}, random);
+    runner.attend(shape, {prompt.all()});
+    const Halves wanted = prompt.results();
+    Halves caches[2], news[2];
+    const Cached* const from[] = {&prompt.keys, &prompt.values};
+    const int widths[] = {64, 32};
+    for (int part = 0; part < 2; ++part) {
+      const int row = 2 * widths[part];
+      caches[part].assign(std::size_t(5) * kKeyBlock * row, kNan);
+      for (int p = 0; p < positions; ++p)
+        for (int h = 0; h < 2; ++h) {
+          const std::uint16_t* at = from[part]->at(p, h);
+          if (p >= earlier) news[part].insert(news[part].end(), at, at + widths[part]);
+          const int to = blocks[p / kKeyBlock] * kKeyBlock + p % kKeyBlock;
+          if (p < earlier) std::copy_n(at, widths[part], &caches[part][std::size_t(to) * row + h * widths[part]]);
+        }
+    }
+    AttendedSequence sequence = prompt.all();
+    sequence.keys = {caches[0].data(), 128, 64}, sequence.values = {caches[1].data(), 64, 32};
+    sequence.new_keys = news[0].data(), sequence.new_values = news[1].data();
+    sequence.blocks = blocks.data();
+    prompt.poison();
+    runner.attend(shape, {sequence});
+    check(prompt.results() == wanted, "blocks in another order: " + name_of(prompt.c));
+  }
+}
+
 void test_sinks_that_are_not_finite(RowRunner& runner, std::mt19937& random) {
   Prompt prompt({20, 3, 0, {2, 1, 32, 32, 0.2f, 0, nullptr}, true}, random);
   prompt.sinks[1] = -std::numeric_limits<float>::infinity();
@@ -274,6 +307,7 @@ void test_attention(const std::vector<Isa>& isas, int cases) {
       test_refused(runner, random);
       test_sinks_that_are_not_finite(runner, random);
       test_written(runner, random);
+      test_blocks(runner, random);
       for (int i = 0; i < cases; ++i) {
         const Prompt prompt(random_case(random), random);
         test_results(runner, prompt, random);

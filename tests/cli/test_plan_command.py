@@ -296,8 +296,6 @@ def test_a_plan_is_what_run_would_do(tmp_path: Path) -> None:
     lengths = [each["capacity"]["length"] for each in (alone, several)]
     assert 0.98 * lengths[0] < lengths[1] <= lengths[0], "the others need workspace"
     assert alone["longer_sequences"] is None
-    said = run(*words, "--max-sequences", 8).out
-    assert f"With --max-sequences 1 a sequence may have {alone['capacity']['length']}" in said
 
 
 def test_without_options_every_precision_is_a_row_and_nothing_is_refused() -> None:

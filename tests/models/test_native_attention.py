@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from reference_experts import reference_experts
 
 import stock
-from moesaic.kernels.attended import Attended, Scores
+from moesaic.kernels.attended import Attended, Blocks, Scores
 from moesaic.kernels.instruction_sets import REFERENCE, available, choose
+from moesaic.model_info.kv_blocks import KV_BLOCK
 from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.attentions.sequence_attention import attend_sequences
 from moesaic.models.open_model import load_decoder, open_model
@@ -60,7 +62,7 @@ def test_it_is_pytorch_s_attention(new: int, every: int, scores: Scores) -> None
     torch.testing.assert_close(found.float(), wanted, atol=0.02, rtol=0.02)
 
 
-def test_sequences_of_a_step_are_one_call_and_short_ones_are_left_to_pytorch(
+def test_sequences_of_a_step_are_one_call_unless_all_are_short(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     queries, attention = drawn(71, 6, 32, seed=1), native()
@@ -76,11 +78,42 @@ def test_sequences_of_a_step_are_one_call_and_short_ones_are_left_to_pytorch(
 
     monkeypatch.setattr(attention, "attend", counting)
     together = attend_sequences(queries, sequences, Scores(0.3), attention)
-    assert calls == [2]
+    assert calls == [3]
     for each in sequences:
-        rows = Attended(slice(0, each.rows.stop - each.rows.start), *each[1:])
+        rows = Attended(slice(0, each.tokens), *each[1:])
         alone = attend_sequences(queries[each.rows], [rows], Scores(0.3), attention)
-        assert torch.equal(together[each.rows], alone)
+        if each.tokens > 1:
+            assert torch.equal(together[each.rows], alone)
+        else:  # by PyTorch
+            torch.testing.assert_close(together[each.rows], alone, atol=0.02, rtol=0.02)
+    assert calls == [3, 1, 1]
+
+
+@pytest.mark.parametrize("new", [1, 5, 40])
+def test_a_sequence_in_blocks_has_the_bits_of_one_side_by_side(new: int) -> None:
+    """New tokens are written where the blocks are."""
+    every, attention = 150, native()
+    queries, numbers = drawn(new, 6, 32, seed=1), np.array([3, 0, 4], dtype=np.int32)
+    whole = attended(every, every)
+    places = (KV_BLOCK * numbers.repeat(KV_BLOCK) + np.tile(np.arange(KV_BLOCK), 3))[:every]
+    whole = whole._replace(keys=whole.keys.contiguous())
+    keys, values = (
+        torch.full((5 * KV_BLOCK, *part.shape[1:]), torch.nan, dtype=part.dtype)
+        for part in (whole.keys, whole.values)
+    )
+    for scattered, part in ((keys, whole.keys), (values, whole.values)):
+        scattered[places[: every - new]] = part[: every - new]
+    rows, last = slice(0, new), slice(every - new, every)
+    written = tuple(part[last].flatten(1).contiguous() for part in (whole.keys, whole.values))
+    in_blocks = Attended(rows, keys, values, 0, (written[0], written[1]), Blocks(numbers, every))
+    side_by_side = Attended(rows, whole.keys, whole.values)
+    found, wanted = (torch.empty(new, 6, whole.values.shape[2], dtype=torch.bfloat16) for _ in "ab")
+    assert attention.takes(queries, in_blocks)
+    attention.attend(queries, [in_blocks], Scores(0.3), found)
+    attention.attend(queries, [side_by_side], Scores(0.3), wanted)
+    assert torch.equal(found, wanted)
+    for scattered, part in ((keys, whole.keys), (values, whole.values)):
+        assert torch.equal(scattered[places], part)
 
 
 def test_bits_do_not_depend_on_how_a_prompt_is_cut() -> None:

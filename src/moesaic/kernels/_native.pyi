@@ -197,6 +197,7 @@ class AttendedSequence:
     tokens: int
     positions: int
     first: int
+    blocks: int
     out: int
 
     def __init__(self) -> None: ...

@@ -4,19 +4,34 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+
+
+class Blocks(NamedTuple):
+    """Where a sequence's positions lie: the numbers of its blocks, in order."""
+
+    numbers: NDArray[np.int32]
+    positions: int
 
 
 class Attended(NamedTuple):
     """Keys and values [all, kv heads, width] of a sequence whose last tokens are the rows `rows` of
     a step's queries; `first` is the position of the first key. With `new`, the last tokens' keys
-    and values [tokens, kv heads * width] are still to be written there."""
+    and values [tokens, kv heads * width] are still to be written there. With `blocks`, keys and
+    values are the rows of all blocks, of which the sequence has some."""
 
     rows: slice
     keys: torch.Tensor
     values: torch.Tensor
     first: int = 0
     new: tuple[torch.Tensor, torch.Tensor] | None = None
+    blocks: Blocks | None = None
+
+    @property
+    def positions(self) -> int:
+        return len(self.keys) if self.blocks is None else self.blocks.positions
 
     @property
     def tokens(self) -> int:

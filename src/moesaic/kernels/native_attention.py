@@ -14,7 +14,9 @@ import torch
 from moesaic.kernels import _native
 from moesaic.kernels.attended import Attended, Scores
 
-MIN_TOKENS = 16  # new ones of a sequence; fewer are left to PyTorch
+# New ones of a sequence in a step; where none has as many, and all lie side by side, PyTorch is as
+# fast.
+MIN_TOKENS = 16
 _WIDTH_STEP, _MAX_WIDTH = 32, 256
 
 
@@ -24,12 +26,15 @@ class NativeAttention:
     def __init__(self, pool: _native.Pool, isa: int) -> None:
         self.runner = _native.RowRunner(pool, isa)
 
+    def wants(self, sequences: Sequence[Attended]) -> bool:
+        """Whether a step's sequences are faster here."""
+        return any(each.tokens >= MIN_TOKENS or each.blocks is not None for each in sequences)
+
     def takes(self, queries: torch.Tensor, attended: Attended) -> bool:
-        """Whether there are enough new tokens, in bf16, of widths that fill tiles."""
+        """Whether heads are in bf16, of widths that fill tiles."""
         parts = (queries, attended.keys, attended.values)
         return (
-            attended.tokens >= MIN_TOKENS
-            and queries.is_contiguous()
+            queries.is_contiguous()
             and all(_is_plain(part) for part in parts)
             and queries.shape[1] % attended.keys.shape[1] == 0
             and all(
@@ -89,9 +94,11 @@ def _sequence(
     sequence.queries = queries[attended.rows].data_ptr()
     sequence.out = out[attended.rows].data_ptr()
     sequence.tokens = attended.tokens
-    sequence.positions, sequence.first = len(attended.keys), attended.first
+    sequence.positions, sequence.first = attended.positions, attended.first
+    if attended.blocks is not None:
+        sequence.blocks = attended.blocks.numbers.ctypes.data
     for to, heads in ((sequence.keys, attended.keys), (sequence.values, attended.values)):
-        if len(heads) != sequence.positions:
+        if attended.blocks is None and len(heads) != sequence.positions:
             raise ValueError("every token has a key and a value")
         to.data, to.stride, to.head_stride = heads.data_ptr(), heads.stride(0), heads.stride(1)
     if attended.new is not None:

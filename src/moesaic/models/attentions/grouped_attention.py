@@ -4,10 +4,11 @@ a family has them."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
-from moesaic.kernels.attended import Attended, Scores
+from moesaic.kernels.attended import Attended, Blocks, Scores
 from moesaic.kernels.rotated_heads import Angles, HeadNorms
 from moesaic.model_info.network import GroupedAttentionSpec
 from moesaic.models.attentions.rope import rotate
@@ -15,6 +16,9 @@ from moesaic.models.attentions.sequence_attention import attend_sequences
 from moesaic.models.linear import Linear, together
 from moesaic.models.norm import RmsNorm
 from moesaic.models.token_batch import RowSpan, TokenBatch
+
+if TYPE_CHECKING:
+    from moesaic.kernels.native_attention import NativeAttention
 
 NATIVE_ROWS = 16  # new tokens from which on packed weights' workers turn them, too
 
@@ -36,9 +40,9 @@ class GroupedAttention:
         query, key, value = self._turned(x, step)
         step.watch_last(query)
         scores = Scores(self.spec.scale, self.spec.window, self.sinks)
-        attended = [self._attended(key, value, step, span) for span in step.spans]
         packed = self.query.native
         native = None if packed is None else packed.runner.attention
+        attended = [self._attended((query, key, value), step, span, native) for span in step.spans]
         mixed = attend_sequences(query, attended, scores, native).flatten(1)
         if self.gate is not None:
             gate = self.gate(x)
@@ -112,14 +116,25 @@ class GroupedAttention:
         return self.query_norm(query), self.key_norm(key)
 
     def _attended(
-        self, key: torch.Tensor, value: torch.Tensor, step: TokenBatch, span: RowSpan
+        self,
+        heads: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
+        step: TokenBatch,
+        span: RowSpan,
+        native: NativeAttention | None,
     ) -> Attended:
         """A sequence's new keys and values, and all that they see."""
-        rows, head = span.rows, self.spec.head_dim
+        query, key, value = heads
+        cache, slot, rows, head = step.cache, span.slot, span.rows, self.spec.head_dim
         tokens = rows.stop - rows.start
         new = key[rows].flatten(1), value[rows].flatten(1)
-        in_place = step.cache.reserve(self.layer, span.slot, tokens)
-        seen = in_place or step.cache.extend(self.layer, span.slot, *new)
+        in_place = cache.reserve(self.layer, slot, tokens)
+        if in_place is None and native is not None:
+            keys, values = (part.unflatten(-1, (-1, head)) for part in cache.rows(self.layer))
+            blocks = Blocks(cache.table[slot], cache.length(slot) + tokens)
+            attended = Attended(rows, keys, values, 0, new, blocks)
+            if native.takes(query, attended):
+                return attended
+        seen = in_place or cache.extend(self.layer, slot, *new)
         keys, values = (part.unflatten(-1, (-1, head)) for part in seen)
-        first = step.cache.length(span.slot) + tokens - len(keys)
+        first = cache.length(slot) + tokens - len(keys)
         return Attended(rows, keys, values, first, new if in_place else None)

@@ -42,6 +42,13 @@ class KVCache(Protocol):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The same, with the new tokens' vectors [new tokens, width] written, wherever they lie."""
 
+    @property
+    def table(self) -> NDArray[np.int32]:
+        """Which blocks each sequence has: [slots, blocks of the longest sequence]."""
+
+    def rows(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """All blocks of a layer that sees everything, one after the other: [rows, width] each."""
+
     def states(self, layer: int) -> RecurrentBuffer:
         """Of a layer with linear attention, which writes them at `length`."""
 
@@ -162,6 +169,10 @@ class BlockCache:
         """All blocks of a layer that sees everything: [blocks, KV_BLOCK, width] each."""
         row = self._rows[layer]
         return self.first[row], self.second[row]
+
+    def rows(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        first, second = self.of(layer)
+        return first.flatten(0, 1), second.flatten(0, 1)
 
     def states(self, layer: int) -> RecurrentBuffer:
         return self._states[layer]

@@ -1,5 +1,5 @@
-"""Attention of all sequences of a step: natively where a sequence has many new tokens and weights
-are packed, by PyTorch otherwise."""
+"""Attention of all sequences of a step: natively where a sequence has many new tokens, or lies in
+several places, and weights are packed; by PyTorch otherwise."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def attend_sequences(
 ) -> torch.Tensor:
     """queries [tokens, heads, width] of all sequences, one after the other; returns [tokens, heads,
     values' width]."""
-    many = []
-    if native is not None:
+    many: list[int] = []
+    if native is not None and native.wants(sequences):
         many = [number for number, each in enumerate(sequences) if native.takes(queries, each)]
     if native is None or not many:
         pieces = [_attended(queries, each, scores) for each in sequences]
@@ -39,6 +39,7 @@ def attend_sequences(
 
 def _attended(queries: torch.Tensor, attended: Attended, scores: Scores) -> torch.Tensor:
     rows, keys, values = attended.rows, attended.keys, attended.values
+    assert attended.blocks is None, "native attention takes what lies in several places"
     attended.write()
     if scores.sinks is not None:
         return attend_with_sinks(
