@@ -105,6 +105,15 @@ void define_attention(nb::module_& m) {
       .value("first", &AttendedSequence::first)
       .address("blocks", &AttendedSequence::blocks)
       .address("out", &AttendedSequence::out);
+  Fields<AttendedBatch>(m, "AttendedBatch")
+      .address("queries", &AttendedBatch::queries)
+      .address("new_keys", &AttendedBatch::new_keys)
+      .address("new_values", &AttendedBatch::new_values)
+      .value("keys", &AttendedBatch::keys)
+      .value("values", &AttendedBatch::values)
+      .address("out", &AttendedBatch::out)
+      .address("sequences", &AttendedBatch::sequences)
+      .value("count", &AttendedBatch::count);
   Fields<AttentionShape>(m, "AttentionShape")
       .value("heads", &AttentionShape::heads)
       .value("kv_heads", &AttentionShape::kv_heads)
@@ -128,6 +137,7 @@ void define_rows(nb::module_& m) {
       .def("heads", &RowRunner::heads, nb::call_guard<nb::gil_scoped_release>())
       .def("route", &RowRunner::route, nb::call_guard<nb::gil_scoped_release>())
       .def("attend", &RowRunner::attend, nb::call_guard<nb::gil_scoped_release>())
+      .def("attend_batch", &RowRunner::attend_batch, nb::call_guard<nb::gil_scoped_release>())
       .def("attention_bytes", &RowRunner::attention_bytes, nb::call_guard<nb::gil_scoped_release>());
 }
 

@@ -56,6 +56,27 @@ void RowRunner::attend(const AttentionShape& shape, const std::vector<AttendedSe
               true);
 }
 
+void RowRunner::attend_batch(const AttentionShape& shape, const AttendedBatch& batch) {
+  check_shape(shape);
+  require(batch.count >= 0 && (batch.sequences || !batch.count), "a batch has sequences");
+  require(batch.queries && batch.new_keys && batch.new_values && batch.out, "queries or results are missing");
+  std::vector<AttendedSequence> sequences(batch.count);
+  for (int i = 0; i < batch.count; ++i) {
+    const std::int64_t* from = batch.sequences + 4 * i;
+    const std::size_t row = from[0];
+    AttendedSequence& to = sequences[i];
+    to.queries = batch.queries + row * shape.heads * shape.width;
+    to.new_keys = batch.new_keys + row * shape.kv_heads * shape.width;
+    to.new_values = batch.new_values + row * shape.kv_heads * shape.value_width;
+    to.out = batch.out + row * shape.heads * shape.value_width;
+    to.keys = batch.keys, to.values = batch.values;
+    to.tokens = int(from[1]), to.positions = int(from[2]);
+    to.blocks = reinterpret_cast<const std::int32_t*>(from[3]);
+    require(from[0] >= 0 && to.blocks, "a sequence of a batch has blocks");
+  }
+  attend(shape, sequences);
+}
+
 std::size_t RowRunner::attention_bytes() {
   const std::lock_guard<std::mutex> lock(attention_mutex_);
   return attention_workspace_.capacity();

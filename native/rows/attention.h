@@ -30,6 +30,15 @@ struct AttendedSequence {
   std::uint16_t* out = nullptr;  // bf16 [tokens, heads, value_width]
 };
 
+// Sequences of which all tokens lie one after the other, in a cache of blocks: new keys and values are written there.
+struct AttendedBatch {
+  const std::uint16_t *queries = nullptr, *new_keys = nullptr, *new_values = nullptr;
+  CachedHeads keys, values;  // of the first block
+  std::uint16_t* out = nullptr;
+  const std::int64_t* sequences = nullptr;  // [count, 4]: first row, tokens, positions, address of the blocks
+  int count = 0;
+};
+
 // What the sequences of a call share. Query head h reads key head h / (heads / kv_heads).
 struct AttentionShape {
   int heads = 0, kv_heads = 0;

@@ -63,6 +63,7 @@ class RowRunner {
   void heads(const HeadsCall& call);
   void route(const RouterConfig& config, const RouterCall& call, const ManyTokens& more);
   void attend(const AttentionShape& shape, const std::vector<AttendedSequence>& sequences);
+  void attend_batch(const AttentionShape& shape, const AttendedBatch& batch);
   std::size_t attention_bytes();  // that attention keeps for the next call
 
  private:

@@ -244,6 +244,11 @@ void test_blocks(RowRunner& runner, std::mt19937& random) {
     prompt.poison();
     runner.attend(shape, {sequence});
     check(prompt.results() == wanted, "blocks in another order: " + name_of(prompt.c));
+    const std::int64_t rows[] = {0, tokens, positions, reinterpret_cast<std::int64_t>(blocks.data())};
+    prompt.poison();
+    runner.attend_batch(shape, {sequence.queries, sequence.new_keys, sequence.new_values, sequence.keys,
+                                sequence.values, sequence.out, rows, 1});
+    check(prompt.results() == wanted, "a batch: " + name_of(prompt.c));
   }
 }
 

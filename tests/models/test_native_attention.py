@@ -10,7 +10,7 @@ import torch
 from reference_experts import reference_experts
 
 import stock
-from moesaic.kernels.attended import Attended, Blocks, Scores
+from moesaic.kernels.attended import Attended, AttendedBatch, Blocks, Scores
 from moesaic.kernels.instruction_sets import REFERENCE, available, choose
 from moesaic.model_info.kv_blocks import KV_BLOCK
 from moesaic.models.attentions.kv_cache import BlockCache
@@ -165,13 +165,18 @@ def test_networks_use_it(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     decoder = load_decoder(model, "bf16", dense=DenseRunner(DensePrecision.of("bf16"), choose()))
     experts = reference_experts(model)
     taken = list[bool]()
-    takes = NativeAttention.takes
+    takes, takes_batch = NativeAttention.takes, NativeAttention.takes_batch
+
+    def batch_asked(self: NativeAttention, batch: AttendedBatch) -> bool:
+        taken.append(takes_batch(self, batch))
+        return taken[-1]
 
     def asked(self: NativeAttention, queries: torch.Tensor, sequence: Attended) -> bool:
         taken.append(takes(self, queries, sequence))
         return taken[-1]
 
     monkeypatch.setattr(NativeAttention, "takes", asked)
+    monkeypatch.setattr(NativeAttention, "takes_batch", batch_asked)
 
     def hidden() -> torch.Tensor:
         cache = BlockCache(decoder.architecture.spec, 2, 160, decoder.dtype)

@@ -202,6 +202,18 @@ class AttendedSequence:
 
     def __init__(self) -> None: ...
 
+class AttendedBatch:
+    queries: int
+    new_keys: int
+    new_values: int
+    keys: CachedHeads
+    values: CachedHeads
+    out: int
+    sequences: int
+    count: int
+
+    def __init__(self) -> None: ...
+
 class AttentionShape:
     heads: int
     kv_heads: int
@@ -219,6 +231,7 @@ class RowRunner:
     def heads(self, call: HeadsCall) -> None: ...
     def route(self, config: RouterConfig, call: RouterCall, more: ManyTokens) -> None: ...
     def attend(self, shape: AttentionShape, sequences: list[AttendedSequence]) -> None: ...
+    def attend_batch(self, shape: AttentionShape, batch: AttendedBatch) -> None: ...
     def attention_bytes(self) -> int: ...
 
 class StepRope:

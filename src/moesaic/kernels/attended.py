@@ -45,6 +45,18 @@ class Attended(NamedTuple):
             all_rows[len(all_rows) - len(new) :] = new.view(len(new), *all_rows.shape[1:])
 
 
+class AttendedBatch(NamedTuple):
+    """All sequences of a step, whose tokens [tokens, heads, width] lie one after the other; keys
+    and values are written behind those in `rows`, all blocks [rows, width] of a layer. `sequences`
+    [sequences, 4]: first row, tokens, positions, address of the numbers of its blocks."""
+
+    queries: torch.Tensor
+    keys: torch.Tensor
+    values: torch.Tensor
+    rows: tuple[torch.Tensor, torch.Tensor]
+    sequences: NDArray[np.int64]
+
+
 class Scores(NamedTuple):
     """Products of queries and keys times `scale`. With a window a token sees the last so many,
     itself included; sinks [heads] are one score more per head, which takes its share of the

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from moesaic.kernels import _native
-from moesaic.kernels.attended import Attended, Scores
+from moesaic.kernels.attended import Attended, AttendedBatch, Scores
 
 # New ones of a sequence in a step; where none has as many, and all lie side by side, PyTorch is as
 # fast.
@@ -52,15 +52,56 @@ class NativeAttention:
         """Writes the rows of these sequences, which it `takes`, into out [tokens, heads, width of
         values]: bf16, contiguous; and what they have `new` into the cache."""
         keys, values = sequences[0].keys, sequences[0].values
-        shape = _native.AttentionShape()
-        shape.heads, shape.kv_heads = queries.shape[1], keys.shape[1]
-        shape.width, shape.value_width = queries.shape[2], values.shape[2]
-        shape.scale, shape.window = scores.scale, scores.window
         sinks = None if scores.sinks is None else scores.sinks.float().contiguous()
-        shape.sinks = 0 if sinks is None else sinks.data_ptr()
+        shape = _shape(queries, keys, values, scores, sinks)
         if out.shape != (*queries.shape[:2], shape.value_width) or not out.is_contiguous():
             raise ValueError("attention writes one contiguous row for every query")
         self.runner.attend(shape, [_sequence(queries, each, out) for each in sequences])
+
+    def wants_batch(self, tokens: int) -> bool:
+        """Whether a step with so many new tokens of a sequence is faster here."""
+        return tokens >= MIN_TOKENS
+
+    def takes_batch(self, batch: AttendedBatch) -> bool:
+        """Whether heads are in bf16, of widths that fill tiles, and side by side."""
+        parts = (batch.queries, batch.keys, batch.values)
+        return (
+            all(part.is_contiguous() and _is_plain(part) for part in parts)
+            and all(part.dtype == torch.bfloat16 for part in batch.rows)
+            and batch.queries.shape[1] % batch.keys.shape[1] == 0
+        )
+
+    def attend_batch(self, batch: AttendedBatch, scores: Scores) -> torch.Tensor:
+        """[tokens, heads, width of values], of a batch that it `takes`."""
+        queries, keys, values = batch[:3]
+        sinks = None if scores.sinks is None else scores.sinks.float().contiguous()
+        out = queries.new_empty((*queries.shape[:2], values.shape[2]))
+        given = _native.AttendedBatch()
+        given.queries, given.out = queries.data_ptr(), out.data_ptr()
+        given.new_keys, given.new_values = keys.data_ptr(), values.data_ptr()
+        for to, heads, rows in (
+            (given.keys, keys, batch.rows[0]),
+            (given.values, values, batch.rows[1]),
+        ):
+            to.data, to.stride, to.head_stride = rows.data_ptr(), rows.stride(0), heads.shape[2]
+        given.sequences, given.count = batch.sequences.ctypes.data, len(batch.sequences)
+        self.runner.attend_batch(_shape(queries, keys, values, scores, sinks), given)
+        return out
+
+
+def _shape(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    scores: Scores,
+    sinks: torch.Tensor | None,
+) -> _native.AttentionShape:
+    shape = _native.AttentionShape()
+    shape.heads, shape.kv_heads = queries.shape[1], keys.shape[1]
+    shape.width, shape.value_width = queries.shape[2], values.shape[2]
+    shape.scale, shape.window = scores.scale, scores.window
+    shape.sinks = 0 if sinks is None else sinks.data_ptr()
+    return shape
 
 
 def _is_plain(heads: torch.Tensor) -> bool:

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from moesaic.model_info.network import Rope
 from moesaic.models.attentions.kv_cache import KVCache
@@ -37,6 +39,35 @@ class TokenBatch:
     cache: KVCache
     watched: list[torch.Tensor] = field(default_factory=list)  # [tokens] each
     watched_last: list[torch.Tensor] = field(default_factory=list)  # [spans] each
+    _made: list[NDArray[np.int64]] = field(default_factory=list)
+
+    @property
+    def most_tokens(self) -> int:
+        """New ones of one sequence."""
+        return max([int(rows.stop - rows.start) for _, rows in self.spans])
+
+    @property
+    def in_blocks(self) -> NDArray[np.int64]:
+        """See `kernels.attended.AttendedBatch`; made once for all layers."""
+        if not self._made:
+            cache, table = self.cache, self.cache.table
+            for slot, rows in self.spans:
+                cache.check_room(slot, rows.stop - rows.start)
+            self._made.append(
+                np.array(
+                    [
+                        (
+                            rows.start,
+                            rows.stop - rows.start,
+                            cache.length(slot) + rows.stop - rows.start,
+                            table.ctypes.data + slot * table.strides[0],
+                        )
+                        for slot, rows in self.spans
+                    ],
+                    dtype=np.int64,
+                )
+            )
+        return self._made[0]
 
     def watch(self, rows: torch.Tensor) -> None:
         """rows [tokens, ...]: sums are not finite where one of the values is not."""
@@ -50,8 +81,11 @@ class TokenBatch:
         """The same of each sequence's last token: queries, of which only the last one's answer is
         asked for, and which are wider than keys."""
         if len(self.spans) < len(rows):
-            last = [rows[span.rows.stop - 1 : span.rows.stop] for span in self.spans]
-            rows = last[0] if len(last) == 1 else torch.cat(last)
+            ends = [span.rows.stop for span in self.spans]
+            if rows.is_cpu:
+                rows = rows[[end - 1 for end in ends]]
+            else:  # a list of rows would wait on its way to a GPU
+                rows = torch.cat([rows[end - 1 : end] for end in ends])
         self.watched_last.append(finite_sums(rows))
 
     def marked(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from moesaic.kernels.attended import Attended, Blocks, Scores
+from moesaic.kernels.attended import Attended, AttendedBatch, Blocks, Scores
 from moesaic.kernels.rotated_heads import Angles, HeadNorms
 from moesaic.model_info.network import GroupedAttentionSpec
 from moesaic.models.attentions.rope import rotate
@@ -42,8 +42,16 @@ class GroupedAttention:
         scores = Scores(self.spec.scale, self.spec.window, self.sinks)
         packed = self.query.native
         native = None if packed is None else packed.runner.attention
-        attended = [self._attended((query, key, value), step, span, native) for span in step.spans]
-        mixed = attend_sequences(query, attended, scores, native).flatten(1)
+        mixed = None
+        if native is not None and native.wants_batch(step.most_tokens) and not self.spec.window:
+            rows = step.cache.rows(self.layer)
+            batch = AttendedBatch(query, key, value, rows, step.in_blocks)
+            if native.takes_batch(batch):
+                mixed = native.attend_batch(batch, scores).flatten(1)
+        if mixed is None:
+            heads = (query, key, value)
+            attended = [self._attended(heads, step, span, native) for span in step.spans]
+            mixed = attend_sequences(query, attended, scores, native).flatten(1)
         if self.gate is not None:
             gate = self.gate(x)
             step.watch_last(gate)  # the sigmoid of an infinite one is a number

@@ -46,6 +46,9 @@ class KVCache(Protocol):
     def table(self) -> NDArray[np.int32]:
         """Which blocks each sequence has: [slots, blocks of the longest sequence]."""
 
+    def check_room(self, slot: int, tokens: int) -> None:
+        """Refuses more new tokens than a sequence may have."""
+
     def rows(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """All blocks of a layer that sees everything, one after the other: [rows, width] each."""
 
@@ -177,19 +180,24 @@ class BlockCache:
     def states(self, layer: int) -> RecurrentBuffer:
         return self._states[layer]
 
+    def check_room(self, slot: int, tokens: int) -> None:
+        """Refuses more new tokens than a sequence may have."""
+        end = self._lengths[slot] + tokens
+        if end > self.max_length:
+            raise ImpossibleSetting(
+                f"a sequence of {end} tokens was asked for, but the KV cache holds "
+                f"{self.max_length} per sequence: shorten it or allow longer sequences."
+            )
+
     def _buffers(self) -> list[WindowBuffer | RecurrentBuffer]:
         return [*self._windows.values(), *self._states.values()]
 
     def reserve(
         self, layer: int, slot: int, tokens: int
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
+        self.check_room(slot, tokens)
         start = self._lengths[slot]
         end = start + tokens
-        if end > self.max_length:
-            raise ImpossibleSetting(
-                f"a sequence of {end} tokens was asked for, but the KV cache holds "
-                f"{self.max_length} per sequence: shorten it or allow longer sequences."
-            )
         if layer in self._windows:
             return self._windows[layer].reserve(slot, start, tokens)
         blocks = self.table[slot, : blocks_of(end)]
