@@ -182,6 +182,20 @@ def test_with_one_expert_per_layer_the_only_cache_ratio_is_one(schedule: str) ->
     assert plan(spec=single, **fields, cache_ratio=1.0).capacity.slots == OLMOE.num_moe_layers
 
 
+@pytest.mark.parametrize("name", ["olmoe-1b-7b", "gpt-oss-20b", "qwen3-next-80b-a3b"])
+def test_main_memory_for_prefixes_is_counted(name: str) -> None:
+    spec = load_model(name)
+    lengths = {"max_model_len": 1024, "kv_tokens": 8192}
+    fields: dict[str, Any] = {**EMULATED, **lengths, "cache_ratio": 0.25}
+    without, found = (plan(spec, **fields, kv_host_gb=size) for size in (0.0, 8.0))
+    assert found.capacity.copies > without.capacity.copies == 0
+    assert found.accelerator_bytes == without.accelerator_bytes
+    added = found.main_bytes - without.main_bytes + size_of(without).get("checkpoints", 0)
+    assert 7.9 * GB < added <= 8 * GB, "with the checkpoints"
+    needed = (found.main_bytes - size_of(found)["left free"]) / 0.95
+    assert "--kv-host 0" in refused(spec, needed - GB, **fields, kv_host_gb=8.0)
+
+
 def test_slots_must_fit_in_main_memory_too() -> None:
     """An emulated accelerator that may use more than there is."""
     found = plan(available=20 * GB, **EMULATED, gpu_memory_gb=100)

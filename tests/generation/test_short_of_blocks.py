@@ -45,6 +45,50 @@ def test_on_every_machine(machine: str) -> None:
         assert model.stats().queue.preemptions == 0
 
 
+@pytest.mark.parametrize("family", ["mixtral", "deepseek-v2", "gpt-oss", "qwen3-next"])
+def test_prefixes_come_back_from_main_memory(family: str) -> None:
+    """An emulated accelerator has blocks for one and a half of these prompts."""
+    folder, options = stock.saved(family).folder, {"dtype": "fp32", "max_model_len": 192}
+    asked = [*prompts((150, 140, 130)) * 2]
+    with llm(folder, "emulated", **options) as model:
+        alone = [model.generate([prompt], greedy(20))[0].tokens for prompt in asked]
+    short: dict[str, Any] = {"max_step_tokens": 64, "kv_tokens": 4 * KV_BLOCK, "kv_host_gb": 0.01}
+    with llm(folder, "emulated", **(options | short)) as model:
+        for prompt, expected in zip(asked, alone, strict=True):
+            assert model.generate([prompt], greedy(20))[0].tokens == expected
+        blocks, cached = model.stats().blocks, model.stats().cached_tokens
+    assert blocks.loaded_tokens >= 2 * KV_BLOCK
+    assert cached >= 3 * KV_BLOCK
+    assert 0 < blocks.copies <= blocks.most_copies
+
+
+def test_requests_that_made_room_go_on_with_blocks_from_main_memory() -> None:
+    folder = stock.saved("mixtral").folder
+    with llm(folder, "emulated", dtype="fp32", max_model_len=192) as model:
+        alone = [model.generate([prompt], greedy(120))[0].tokens for prompt in SEVERAL]
+    with llm(folder, "emulated", dtype="fp32", kv_host_gb=0.01, **SHORT) as model:
+        said = model.generate(SEVERAL, greedy(120))
+        queue, blocks = model.stats().queue, model.stats().blocks
+    assert [one.tokens for one in said] == alone
+    assert queue.preemptions > 0
+    assert blocks.loaded_tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, r"there is none.*use kv_tokens"),
+        ({"accelerator": "emulated", "prefix_cache": False}, "leave out one of the two"),
+        ({"accelerator": "emulated", "kv_host_gb": -1}, "must be 0 or above"),
+    ],
+)
+def test_main_memory_for_prefixes_that_cannot_be_used_is_refused(
+    options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ImpossibleSetting, match=words):
+        llm(stock.saved("mixtral").folder, **({"kv_host_gb": 1.0} | options))
+
+
 @pytest.mark.parametrize("gate", ["big-little:k=1,gamma=0.5", "self-speculative:k=1"])
 def test_under_a_gate(gate: str) -> None:
     """Where few experts write entries, reading them again would make others: such requests get

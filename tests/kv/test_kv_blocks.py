@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,12 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from moesaic.engine.kv.kv_blocks import KVBlocks, Running
-from moesaic.engine.kv.prefix_tree import Tokens
+from moesaic.engine.kv.prefix_tree import NONE, Tokens
 from moesaic.model_info.kv_blocks import KV_BLOCK, blocks_of
 from moesaic.model_info.sliding_window import REWIND
 from moesaic.models.attentions.checkpoint import Checkpoint
 
 SLOTS, LONGEST, BLOCKS, LEAST = 3, 4 * KV_BLOCK, 9, 16
+COPIES = 5  # in main memory
 GONE = -1
 # Sequences are alike up to one of these lengths, within a block or at its end.
 ALIKE = [10, 48, KV_BLOCK, KV_BLOCK + 20, 2 * KV_BLOCK + 5]
@@ -68,13 +70,29 @@ class Memory:
         return [int(token) for token in self.rows[blocks].flatten()[:length]]
 
 
+class Copies:
+    """Blocks of such a memory in another one."""
+
+    def __init__(self, memory: Memory, count: int) -> None:
+        self.memory, self.rows = memory, np.full((count, KV_BLOCK), GONE)
+
+    def store(self, pairs: Sequence[tuple[int, int]]) -> None:
+        for block, copy in pairs:
+            self.rows[copy] = self.memory.rows[block]
+
+    def load(self, pairs: Sequence[tuple[int, int]]) -> None:
+        for block, copy in pairs:
+            self.memory.rows[block] = self.rows[copy]
+
+
 class Requests(RuleBasedStateMachine):
-    has_checkpoints = False
+    has_checkpoints, most_copies = False, 0
 
     def __init__(self) -> None:
         super().__init__()
         self.memory = Memory(self.has_checkpoints)
-        self.kv = KVBlocks(self.memory, BLOCKS, LEAST, checkpoint_bytes=700)
+        self.copies = Copies(self.memory, self.most_copies)
+        self.kv = KVBlocks(self.memory, BLOCKS, LEAST, 700, self.copies, self.most_copies)
         self.running: dict[int, list[int]] = {}
 
     @precondition(lambda self: len(self.running) < SLOTS)
@@ -86,7 +104,9 @@ class Requests(RuleBasedStateMachine):
         kept, available = self.kv.match(np.array(wanted), others), self.kv.available
         found = self.kv.begin(slot, np.array(wanted), others)
         assert found is not None, "there is always a way without blocks"
-        assert found == kept or available <= 1, "no block but what would be copied itself"
+        if not self.most_copies:
+            assert found == kept or available <= 1, "no block but what would be copied itself"
+        assert found == kept or available <= blocks_of(kept), "what is loaded needs blocks"
         assert self.memory.read(slot, found) == wanted[:found]
         self.running[slot] = wanted[:found]
         self._write(slot, wanted[found:])
@@ -152,14 +172,30 @@ class Requests(RuleBasedStateMachine):
     @invariant()
     def what_is_kept_is_what_it_says(self) -> None:
         for node in self.kv.tree.nodes():
-            assert np.array_equal(self.memory.rows[node.block, : len(node.tokens)], node.tokens)
+            assert node.block != NONE or node.copy != NONE
+            if node.block != NONE:
+                assert np.array_equal(self.memory.rows[node.block, : len(node.tokens)], node.tokens)
+            if node.copy != NONE:
+                assert np.array_equal(self.copies.rows[node.copy, : len(node.tokens)], node.tokens)
+
+    @invariant()
+    def copies_are_behind_blocks_and_counted(self) -> None:
+        nodes = [*self.kv.tree.nodes()]
+        used = [node.copy for node in nodes if node.copy != NONE]
+        assert len(set(used)) == len(used) == self.kv.tree.copied <= self.most_copies
+        for node in nodes:
+            behind = [child.block != NONE for child in node.children.values()]
+            assert node.placed == sum(behind)
+            assert node.block != NONE or not (any(behind) or node.users)
+        self.copies.rows[[copy for copy in range(self.most_copies) if copy not in used]] = GONE
 
     @invariant()
     def blocks_are_counted(self) -> None:
         held, unused = np.zeros(BLOCKS, dtype=int), 0
         for node in self.kv.tree.nodes():
-            held[node.block] += 1 + node.users
-            unused += not node.users
+            if node.block != NONE:
+                held[node.block] += 1 + node.users
+                unused += not node.users
         for slot in self.running:
             held[list(self.kv.owned(slot))] += 1
         assert np.array_equal(self.kv.pool.holders, held)
@@ -199,10 +235,22 @@ class RequestsWithStates(Requests):
     has_checkpoints = True
 
 
+class RequestsWithCopies(Requests):
+    most_copies = COPIES
+
+
+class RequestsWithStatesAndCopies(RequestsWithStates):
+    most_copies = COPIES
+
+
 TestRequests = Requests.TestCase
 TestRequests.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestRequestsWithStates = RequestsWithStates.TestCase
 TestRequestsWithStates.settings = TestRequests.settings
+TestRequestsWithCopies = RequestsWithCopies.TestCase
+TestRequestsWithCopies.settings = TestRequests.settings
+TestRequestsWithStatesAndCopies = RequestsWithStatesAndCopies.TestCase
+TestRequestsWithStatesAndCopies.settings = TestRequests.settings
 
 
 def tokens_of(first: int, count: int) -> Tokens:
@@ -243,3 +291,26 @@ def test_what_was_not_used_for_longest_is_given_up_first() -> None:
     kv.grow(1, LONGEST)
     assert kv.match(one) == len(again), "its end was not used again"
     assert kv.match(other) == LONGEST - KV_BLOCK, "one more block was needed"
+
+
+def test_what_is_given_up_comes_back_from_main_memory() -> None:
+    memory = Memory()
+    copies = Copies(memory, COPIES)
+    kv = KVBlocks(memory, BLOCKS, LEAST, 0, copies, COPIES)
+    one = tokens_of(0, LONGEST)
+    kv.grow(0, LONGEST)
+    memory.rows[memory.table[0]] = one.reshape(-1, KV_BLOCK)
+    kv.end(0, one)
+    for slot in range(3):
+        assert kv.grow(slot, (BLOCKS // 3) * KV_BLOCK)
+    assert (kv.tree.copied, kv.pool.free) == (4, 0)
+    memory.rows[:] = GONE
+    for slot in range(3):
+        kv.drop(slot)
+    assert kv.begin(1, one) == LONGEST
+    assert memory.read(1, LONGEST) == one.tolist()
+    assert kv.loaded_tokens == LONGEST
+    kv.drop(1)
+    for slot in range(3):
+        kv.grow(slot, (BLOCKS // 3) * KV_BLOCK)
+    assert kv.tree.copied == 4, "nothing is copied twice"

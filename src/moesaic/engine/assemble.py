@@ -33,6 +33,7 @@ from moesaic.kernels.base import ExpertWeights
 from moesaic.machines.accelerators import ACCELERATORS
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.gpu_faults import loading_explained
+from moesaic.machines.real.host_blocks import HostBlocks
 from moesaic.machines.real.machine import Machine
 from moesaic.machines.real.pinned import pinned
 from moesaic.models.attentions.kv_cache import BlockCache
@@ -184,7 +185,7 @@ def _on_machine(
         belief = _belief(machine, decoder, settings)
     decision_ns = _time_decisions(composition.brain(belief), composition.shape, capacity.slots)
     brain = composition.brain(replace(belief, decision_ns=decision_ns), counts=counts)
-    tokens = max(settings.step_tokens, settings.max_sequences)
+    tokens, spec = max(settings.step_tokens, settings.max_sequences), decoder.architecture.spec
     add_captured(machine, brain, NativeSource(brain, tokens, composition.ranks))
     return Runner(
         decoder,
@@ -194,7 +195,8 @@ def _on_machine(
         {phase: composition.schedule_for(phase) for phase in PHASES},
         composition.gate(),
         composition.policies.gate.name,
-        checkpoint_bytes=_checkpoint_bytes(decoder, settings),
+        checkpoint_bytes=checkpoint_bytes(Sizes.of(spec, settings), settings),
+        copies=_copies(cache, capacity),
     )
 
 
@@ -207,9 +209,10 @@ def _cache(decoder: Decoder, settings: EngineSettings, capacity: Capacity) -> Bl
     )
 
 
-def _checkpoint_bytes(decoder: Decoder, settings: EngineSettings) -> int:
-    sizes = Sizes.of(decoder.architecture.spec, settings)
-    return checkpoint_bytes(sizes) if settings.keeps_checkpoints else 0
+def _copies(cache: BlockCache, capacity: Capacity) -> HostBlocks | None:
+    if not capacity.copies:
+        return None
+    return HostBlocks((cache.first, cache.second), capacity.copies)
 
 
 @contextmanager

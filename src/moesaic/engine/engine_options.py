@@ -40,6 +40,7 @@ class EngineOptions(Choices, total=False):
     max_model_len: int | None
     max_sequences: int
     kv_tokens: int | None
+    kv_host_gb: float
     max_queue: int | None
     max_queue_tokens: int | None
     max_step_tokens: int | None

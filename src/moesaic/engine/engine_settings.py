@@ -32,7 +32,7 @@ _WHOLE = (
     "max_sequences", "max_step_tokens", "max_model_len", "kv_tokens", "threads",
     "experts_per_token", "max_queue", "max_queue_tokens",
 )  # fmt: skip
-_REAL = ("cache_ratio", "gpu_memory_gb", "link_gb_s", "link_latency_us")
+_REAL = ("cache_ratio", "gpu_memory_gb", "link_gb_s", "link_latency_us", "kv_host_gb")
 _MAY_BE_NONE = (
     "max_step_tokens", "max_model_len", "kv_tokens", "threads", "experts_per_token",
     "max_queue", "max_queue_tokens", "cache_ratio", "gpu_memory_gb",
@@ -58,6 +58,7 @@ class EngineSettings:
     max_model_len: int | None = None  # tokens of one sequence; None: the model's, or what fits
     max_sequences: int = 8  # that run at once
     kv_tokens: int | None = None  # of all sequences together, kept ones too; None: what fits
+    kv_host_gb: float = 0.0  # of main memory for prefixes that an accelerator has no room for
     max_queue: int | None = None  # requests that may wait; None: any number
     max_queue_tokens: int | None = None  # of their prompts; None: any number
     max_step_tokens: int | None = None  # longer prompts are fed in pieces; None: see `step_tokens`
@@ -229,6 +230,7 @@ class EngineSettings:
             raise ImpossibleSetting(
                 f"link_latency_us is {self.link_latency_us}; it cannot be negative"
             )
+        self._check_host_memory()
         if self.placement is not None and not self.capabilities.moves:
             raise ImpossibleSetting(
                 f"placement {str(self.placement)!r} says which experts an accelerator holds at "
@@ -240,6 +242,22 @@ class EngineSettings:
             raise ImpossibleSetting(
                 "a cache ratio or accelerator memory was given, but there is no accelerator"
                 f"{self._why_none()}: leave it out, or add --accelerator emulated (or cuda)"
+            )
+
+    def _check_host_memory(self) -> None:
+        asked = self.kv_host_gb
+        if not 0 <= asked < inf:
+            raise ImpossibleSetting(f"kv_host_gb is {asked}; it must be 0 or above, in 10^9 bytes")
+        if asked and not self.prefix_cache:
+            raise ImpossibleSetting(
+                f"{asked:g} GB of main memory were asked for prefixes (kv_host_gb), but "
+                "prefix_cache is off, and none are kept: leave out one of the two"
+            )
+        if asked and not self.capabilities.moves:
+            raise ImpossibleSetting(
+                f"{asked:g} GB of main memory were asked for prefixes that an accelerator has no "
+                f"room for (kv_host_gb), but there is none{self._why_none()}, and the KV cache "
+                "lies in main memory: use kv_tokens, or add --accelerator emulated (or cuda)"
             )
 
     def _why_none(self) -> str:

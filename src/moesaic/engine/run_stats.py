@@ -22,6 +22,9 @@ class BlockStats:
     kept: int = 0  # of ended requests only; given up when blocks are needed
     checkpoints: int = 0  # of windows and states
     checkpoint_bytes: int = 0
+    copies: int = 0  # in main memory, of blocks that an accelerator has given up
+    most_copies: int = 0
+    loaded_tokens: int = 0  # that came back from there
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from moesaic.core.routing import cut
 from moesaic.engine.gating import confidence_of, expert_counts, gate_step, rejected
 from moesaic.engine.kv.kv_blocks import LEAST_SHARED, KVBlocks
 from moesaic.machines.real.forward_pass import ForwardPass, Piece, Replay
+from moesaic.machines.real.host_blocks import HostBlocks
 from moesaic.machines.real.machine import Machine
 from moesaic.model_info.kv_blocks import KV_BLOCK
 from moesaic.models.attentions.kv_cache import BlockCache
@@ -40,10 +41,15 @@ class Runner:
         gate: Gate | None = None,
         gate_name: str = FULL,
         checkpoint_bytes: int = 0,
+        copies: HostBlocks | None = None,
     ) -> None:
-        """`checkpoint_bytes`: see `KVBlocks`."""
+        """`checkpoint_bytes`, `copies`: see `KVBlocks`."""
         self.decoder, self.machine, self.brain, self.cache = decoder, machine, brain, cache
-        self.kv = KVBlocks(cache, cache.blocks, LEAST_SHARED, checkpoint_bytes)
+        self._copies = copies
+        self.kv = KVBlocks(
+            cache, cache.blocks, LEAST_SHARED, checkpoint_bytes,
+            copies, 0 if copies is None else copies.blocks,
+        )  # fmt: skip
         self._schedules = schedules  # by phase
         self.gate = Full(decoder.architecture.spec.top_k) if gate is None else gate
         self.gate_name = gate_name
@@ -257,6 +263,8 @@ class Runner:
 
     def close(self) -> None:
         self.machine.close()
+        if self._copies is not None:
+            self._copies.close()
 
     def _decider(self, work: ForwardPass) -> Decider:
         """The brain, where nothing runs again, or nothing moves and nothing is reused."""

@@ -128,6 +128,9 @@ def _block_lines(blocks: BlockStats) -> Iterator[Line]:
     kept = f"{blocks.used} of {blocks.total} blocks of {KV_BLOCK} tokens are used"
     kept += f", {blocks.shared} by several requests, {blocks.kept} by ended ones only"
     yield "", kept
+    if blocks.most_copies:
+        there = f"{blocks.copies} of {blocks.most_copies} blocks are in main memory"
+        yield "", f"{there}, from where {_tokens(blocks.loaded_tokens)} came back"
     if blocks.checkpoints:
         size = _megabytes(blocks.checkpoint_bytes)
         yield "", f"{blocks.checkpoints} checkpoints of windows and states in {size}"

@@ -69,6 +69,13 @@ _capacity_options = stack(
         help="Size of the KV cache: of all sequences together, kept ones too.  [what fits]",
     ),
     click.option(
+        "--kv-host",
+        type=float,
+        metavar="GB",
+        help="Main memory for prefixes that the accelerator's KV cache has no room for, in 10^9 "
+        "bytes: they come back over the link.  [0]",
+    ),
+    click.option(
         "--prefix-cache/--no-prefix-cache",
         default=None,
         help="Keep the KV of ended sequences until blocks are needed, so that a prompt that "
@@ -160,6 +167,7 @@ _FIELDS = {
     "link_bandwidth": "link_gb_s",
     "max_model_len": "max_model_len",
     "kv_tokens": "kv_tokens",
+    "kv_host": "kv_host_gb",
     "prefix_cache": "prefix_cache",
     "max_sequences": "max_sequences",
     "threads": "threads",

@@ -9,7 +9,7 @@ checkpoint of these.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 
 from moesaic.engine.kv.block_pool import BlockPool
 from moesaic.engine.kv.checkpoints import Checkpoints
-from moesaic.engine.kv.prefix_tree import Match, Node, PrefixTree, Tokens, shared
+from moesaic.engine.kv.prefix_tree import (
+    NONE,
+    BlockCopies,
+    Match,
+    Node,
+    PrefixTree,
+    Tokens,
+    shared,
+)
 from moesaic.model_info.kv_blocks import KV_BLOCK, blocks_of
 from moesaic.models.attentions.checkpoint import Checkpoint
 
@@ -100,12 +108,20 @@ class _Found(NamedTuple):
 
 class KVBlocks:
     def __init__(
-        self, memory: BlockMemory, blocks: int, least: int, checkpoint_bytes: int = 0
+        self,
+        memory: BlockMemory,
+        blocks: int,
+        least: int,
+        checkpoint_bytes: int = 0,
+        copies: BlockCopies | None = None,
+        most_copies: int = 0,
     ) -> None:
         """`least`: fewer equal tokens at the end of a prefix are read again, not copied;
-        `checkpoint_bytes`: of host memory for checkpoints, at most."""
+        `checkpoint_bytes`: of host memory for checkpoints, at most; `copies`: where `most_copies`
+        blocks that are given up can be kept."""
         self.pool, self.checkpoints = BlockPool(blocks), Checkpoints(checkpoint_bytes)
-        self.tree = PrefixTree(self.pool, self.checkpoints)
+        self.tree = PrefixTree(self.pool, self.checkpoints, copies, most_copies)
+        self.loaded_tokens = 0  # from copies, since the beginning
         self._memory, self._least = memory, least
         self._sequences = [_Sequence() for _ in memory.table]
 
@@ -138,21 +154,26 @@ class KVBlocks:
         way = next(fitting, None)
         if way is None:
             return None
-        self.tree.use(way.path)
+        held = [] if way.node is None or way.surrenders else [way.node]
+        self.tree.use([*way.path, *held])  # nothing of it is given up for another part of it
+        surrendered = None
+        if way.surrenders and way.node is not None:
+            surrendered = self.tree.surrender(way.node)
+        self._load(way.path)
         sequence.nodes = [*way.path]
         sequence.count = len(way.path)
         self._memory.table[slot, : sequence.count] = [node.block for node in way.path]
         self._memory.changed(slot, 0)
-        if way.surrenders and way.node is not None:
-            self._append(slot, self.tree.surrender(way.node))
+        if surrendered is not None:
+            self._append(slot, surrendered)
         elif way.rows:
             self._copy_rows(slot, way)
+        self.tree.leave(held)
         checkpoint = way.checkpoint
         if way.source is not None and self._memory.has_checkpoints:
             checkpoint = self._memory.save(way.source, way.length)
         self._memory.begin(slot, way.length, checkpoint)
-        while sequence.count < blocks_of(length):
-            self._take(slot)
+        self._take(slot, blocks_of(length) - sequence.count)
         return way.length
 
     def grow(self, slot: int, length: int, spare: int = 0) -> bool:
@@ -162,8 +183,7 @@ class KVBlocks:
             return True
         if missing + spare > self.available:
             return False
-        for _ in range(missing):
-            self._take(slot)
+        self._take(slot, missing)
         return True
 
     def publish(self, slot: int, tokens: Tokens) -> None:
@@ -252,18 +272,24 @@ class KVBlocks:
     def _ways(self, found: _Found) -> Iterator[_Found]:
         """To begin with what was found, or with less where blocks are short."""
         yield found
-        if found.node is not None and self.tree.is_idle(found.node):
+        if found.node is not None and self.tree.may_surrender(found.node):
             yield found._replace(surrenders=True)
         if not self._memory.has_checkpoints:
             yield _Found(found.path)
         yield _Found(())
 
     def _fits(self, found: _Found, length: int, spare: int) -> bool:
-        left = self.available - sum(not node.users for node in found.path)
-        others = left - (found.node is not None and not found.node.users)
-        if found.rows and not (found.surrenders or self.pool.free or others):
+        here = [node for node in found.path if node.block != NONE]
+        left = self.available - sum(not node.users for node in here)
+        node = found.node
+        if node is not None and not found.surrenders:
+            # It stays until its rows are copied, and what is loaded before has blocks by then.
+            stays = node.block != NONE and not node.users
+            if len(found.path) - len(here) + 1 > left - stays:
+                return False
+        elif found.rows and not found.surrenders and not left:
             return False  # there is no block to copy to
-        missing = blocks_of(max(length, found.length)) - len(found.path)
+        missing = blocks_of(max(length, found.length)) - len(here)
         return missing + spare <= left
 
     def _find(self, tokens: Tokens, running: Iterable[Running]) -> _Found:
@@ -292,12 +318,22 @@ class KVBlocks:
         block = int(self._memory.table[other.slot, whole]) if rows else -1
         return _Found(match.path[:whole], block, rows, source=other.slot)
 
+    def _load(self, path: Sequence[Node]) -> None:
+        """Blocks for what is only in main memory: the end of a path that is used."""
+        away = [node for node in path if node.block == NONE]
+        self.tree.make_room(len(away))
+        here = len(path) - len(away)
+        self.tree.load(away, path[here - 1].block if here else None)
+        self.loaded_tokens += KV_BLOCK * len(away)
+
     def _copy_rows(self, slot: int, found: _Found) -> None:
-        held = [] if found.node is None else [found.node]
-        self.tree.use(held)  # it is not given up for the block that it is copied to
         self._take(slot)
-        self._memory.copy_block(found.block, self._sequences[slot].own[-1], found.rows)
-        self.tree.leave(held)
+        block = self._sequences[slot].own[-1]
+        if found.node is not None and found.node.block == NONE:
+            self.tree.read(found.node, block)
+            self.loaded_tokens += found.rows
+        else:
+            self._memory.copy_block(found.block, block, found.rows)
 
     def _leave_leaf(self, sequence: _Sequence) -> None:
         if sequence.leaf is not None:
@@ -310,13 +346,15 @@ class KVBlocks:
         if wanted and memory.reaches(slot, length):
             self.tree.save(node, memory.save(slot, length))
 
-    def _take(self, slot: int) -> None:
+    def _take(self, slot: int, blocks: int = 1) -> None:
+        """At least as many are available."""
         sequence, row = self._sequences[slot], self._memory.table[slot]
-        after = int(row[sequence.count - 1]) if sequence.count else None
-        while (block := self.pool.take(after)) is None:
-            evicted = self.tree.evict()
-            assert evicted, "as many are available"
-        self._append(slot, block)
+        self.tree.make_room(blocks)
+        for _ in range(blocks):
+            after = int(row[sequence.count - 1]) if sequence.count else None
+            block = self.pool.take(after)
+            assert block is not None, "as many are free"
+            self._append(slot, block)
 
     def _append(self, slot: int, block: int) -> None:
         sequence = self._sequences[slot]
@@ -327,14 +365,19 @@ class KVBlocks:
 
 def _at_checkpoint(match: Match) -> _Found:
     """The longest part of it that ends with a checkpoint."""
-    nodes = [*match.path, *([] if match.partial is None else [match.partial])]
-    for count, node in zip(range(len(nodes), 0, -1), reversed(nodes), strict=True):
-        ends = [end for end in node.checkpoints if end <= match.length]
-        if not ends:
+    whole = KV_BLOCK * len(match.path)
+    ends = [
+        (end, node) for node, rows in match.alike for end in node.checkpoints if end <= whole + rows
+    ]
+    if ends:
+        end, node = max(ends, key=lambda found: found[0])
+        return _Found(match.path, node.block, end - whole, node, node.checkpoints[end])
+    for count, node in zip(range(len(match.path), 0, -1), reversed(match.path), strict=True):
+        if not node.checkpoints:
             continue
-        end = max(ends)
-        rows = end % KV_BLOCK
-        if not rows:
+        end = max(node.checkpoints)
+        if not end % KV_BLOCK:
             return _Found(match.path[:count], checkpoint=node.checkpoints[end])
+        rows = end % KV_BLOCK
         return _Found(match.path[: count - 1], node.block, rows, node, node.checkpoints[end])
     return _Found(())

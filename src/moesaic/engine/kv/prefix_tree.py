@@ -2,6 +2,9 @@
 
 A node's key is the exact tokens of its block, so two prefixes are never taken for each other. What
 a sequence leaves behind its last full block is a leaf of fewer tokens, from which rows are copied.
+
+Where there is main memory for it, a node that gives up its block of the KV cache keeps a copy of it
+there. From the root on, nodes with a block come first, and then those with a copy only.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +23,17 @@ from moesaic.model_info.kv_blocks import KV_BLOCK
 from moesaic.models.attentions.checkpoint import Checkpoint
 
 Tokens = NDArray[np.int64]
+NONE = -1  # no block
+
+
+class BlockCopies(Protocol):
+    """Copies of blocks in main memory, by pairs of a block of the KV cache and one there."""
+
+    def store(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy blocks to main memory, one after the other."""
+
+    def load(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy them back."""
 
 
 @dataclass(eq=False, slots=True)
@@ -26,9 +41,11 @@ class Node:
     """`users`: running sequences whose first tokens these are, and copies that are being made."""
 
     tokens: Tokens  # up to KV_BLOCK
-    block: int
+    block: int  # of the KV cache, or NONE
     parent: Node | None
+    copy: int = NONE  # block in main memory
     children: dict[bytes, Node] = field(default_factory=dict)
+    placed: int = 0  # children that have a block
     users: int = 0
     used: int = 0  # by the tree's clock
     checkpoints: dict[int, Checkpoint] = field(default_factory=dict)  # by length of the prefix
@@ -42,22 +59,68 @@ class Match:
     partial: Node | None = None
     rows: int = 0  # of `partial`
     instead: int | None = None  # the token that is kept behind it, if another one was asked for
+    alike: tuple[tuple[Node, int], ...] = ()  # all that begin with some of these rows
 
     @property
     def length(self) -> int:
         return KV_BLOCK * len(self.path) + self.rows
 
 
+class _Order(Protocol):
+    def __call__(self, node: Node) -> tuple[int, int] | None:
+        """What comes first goes first; None: it may not go."""
+
+
+class _InOrder:
+    """Nodes that may go. What is offered may have been used since, or may not go any more: it is
+    offered again when it may."""
+
+    def __init__(self, order: _Order) -> None:
+        self._order = order
+        self._heap: list[tuple[tuple[int, int], int, Node]] = []
+        self._pushed = 0
+
+    def offer(self, node: Node) -> None:
+        place = self._order(node)
+        if place is not None:
+            self._pushed += 1
+            heappush(self._heap, (place, self._pushed, node))
+
+    def take(self) -> Node | None:
+        while self._heap:
+            place, _, node = heappop(self._heap)
+            if node.parent is not None and place == self._order(node):
+                return node
+        return None
+
+
 class PrefixTree:
     """Every node's block is held once by the tree and once by every user."""
 
-    def __init__(self, pool: BlockPool, checkpoints: Checkpoints) -> None:
-        self._pool, self._checkpoints = pool, checkpoints
-        self._root = Node(np.zeros(0, dtype=np.int64), -1, None)
+    def __init__(
+        self,
+        pool: BlockPool,
+        checkpoints: Checkpoints,
+        copies: BlockCopies | None = None,
+        most_copies: int = 0,
+    ) -> None:
+        """`copies`: where `most_copies` blocks can be kept in main memory."""
+        self._pool, self._checkpoints, self._copies = pool, checkpoints, copies
+        self._copied = BlockPool(most_copies)
+        self._root = Node(np.zeros(0, dtype=np.int64), NONE, None)
         self._clock = 0
-        self._leaves: list[tuple[int, int, Node]] = []  # a heap; entries may be out of date
-        self._pushed = 0
-        self.unused = 0  # nodes without users: those behind them have none either
+        self._leaves = _InOrder(_of_blocks)  # that give up their blocks
+        self._old_copies = _InOrder(_of_copies)  # that give up their copies
+        self.unused = 0  # nodes with a block and without users: those behind them have none either
+
+    @property
+    def most_copies(self) -> int:
+        return len(self._copied.holders)
+
+    @property
+    def copied(self) -> int:
+        """Nodes with a copy in main memory."""
+        return self.most_copies - self._copied.free
 
     def match(self, tokens: Tokens) -> Match:
         """Of the first tokens; changes nothing."""
@@ -66,27 +129,50 @@ class PrefixTree:
             node = child
             path.append(child)
         left = tokens[KV_BLOCK * len(path) :][:KV_BLOCK]
-        alike = ((shared(left, child.tokens), child) for child in node.children.values())
-        rows, child = max(alike, key=lambda found: (found[0], found[1].used), default=(0, None))
-        if child is None:
+        alike = [(child, shared(left, child.tokens)) for child in node.children.values()]
+        if not alike:
             return Match(tuple(path))
+        child, rows = max(alike, key=lambda found: (found[1], found[0].used))
         differs = rows < min(len(left), len(child.tokens))
         instead = int(child.tokens[rows]) if differs else None
-        return Match(tuple(path), child if rows else None, rows, instead)
+        some = tuple(found for found in alike if found[1])
+        return Match(tuple(path), child if rows else None, rows, instead, some)
 
     def use(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
-            self.unused -= not node.users
+            if node.block != NONE:
+                self.unused -= not node.users
+                self._pool.hold(node.block)
             node.users += 1
-            self._pool.hold(node.block)
 
     def leave(self, nodes: Sequence[Node]) -> None:
         """The last of them is given up first."""
         for node in reversed(nodes):
             node.users -= 1
-            self.unused += not node.users
-            self._pool.drop(node.block)
+            if node.block != NONE:
+                self.unused += not node.users
+                self._pool.drop(node.block)
             self._touch(node)
+
+    def load(self, path: Sequence[Node], after: int | None) -> None:
+        """Nodes with copies only, one behind the other and used, get blocks, of which as many are
+        free."""
+        pairs: list[tuple[int, int]] = []
+        for node in path:
+            after = self._pool.take(after)
+            assert after is not None, "as many are free"
+            self._place(node, after)
+            for _ in range(node.users):
+                self._pool.hold(after)
+            pairs.append((after, node.copy))
+            self._old_copies.offer(node)
+        if pairs and self._copies is not None:
+            self._copies.load(pairs)
+
+    def read(self, node: Node, block: int) -> None:
+        """Another block gets what a node with a copy only has."""
+        assert self._copies is not None, "there is main memory for copies"
+        self._copies.load([(block, node.copy)])
 
     def publish(self, path: Sequence[Node], tokens: Tokens, block: int) -> Node:
         """Keep a block behind a path, unless the same tokens are kept there already: tables never
@@ -104,12 +190,16 @@ class PrefixTree:
         for child in shorter:
             if node is None and child.block == block:
                 node = child
+                self._forget(node)  # the copy has fewer tokens
                 del parent.children[child.tokens.tobytes()]
                 child.tokens = tokens.copy()
                 parent.children[tokens.tobytes()] = child
         if node is None:
-            node = parent.children[tokens.tobytes()] = Node(tokens.copy(), block, parent)
+            node = parent.children[tokens.tobytes()] = Node(tokens.copy(), NONE, parent)
+        if node.block == NONE:
+            assert not node.users, "what is used has a block"
             self._pool.hold(block)
+            self._place(node, block)
             self.unused += 1
         for child in shorter:
             if child is not node:
@@ -122,9 +212,9 @@ class PrefixTree:
         """Keep it with the node that its prefix ends in, as long as there is room."""
         self._checkpoints.add(node, checkpoint, self._clock)
 
-    def is_idle(self, node: Node) -> bool:
-        """Whether it can be given up."""
-        return _is_idle(node)
+    def may_surrender(self, node: Node) -> bool:
+        """Whether its block can be another's."""
+        return node.block != NONE and _is_idle(node)
 
     def discard(self, nodes: Sequence[Node]) -> None:
         """Of a path that was left: give up what nothing else uses, from its end."""
@@ -135,26 +225,38 @@ class PrefixTree:
 
     def surrender(self, node: Node) -> int:
         """Give up a leaf that is not used; its block is the caller's, held once."""
-        assert _is_idle(node), "another sequence uses it"
-        self._pool.hold(node.block)
+        assert self.may_surrender(node), "another sequence uses it"
+        block = node.block
+        self._pool.hold(block)
         self._remove(node)
-        return node.block
+        return block
 
-    def evict(self) -> bool:
-        """Give up the leaf that was not used for longest. False where every one is used."""
-        while self._leaves:
-            used, _, node = heappop(self._leaves)
-            if used == node.used and node.parent is not None and _is_idle(node):
+    def make_room(self, free: int) -> None:
+        """Give up blocks until so many are free: those that were not used for longest. Copies of
+        them are kept where there is main memory."""
+        pairs: list[tuple[int, int]] = []
+        while self._pool.free < free:
+            node = self._leaves.take()
+            assert node is not None, "as many are unused"
+            if node.copy == NONE and self._room_for_copy():
+                node.copy = self._take_copy()
+                pairs.append((node.block, node.copy))
+            if node.copy == NONE:
+                assert not node.children, "those without a block would have made room"
                 self._remove(node)
-                return True
-        return False
+            else:
+                self._displace(node)
+        if pairs and self._copies is not None:
+            self._copies.store(pairs)
 
     def clear(self) -> None:
         """Give up all that is not used."""
-        while self.evict():
-            pass
+        for node in reversed([*self.nodes()]):  # children first
+            if _is_idle(node):
+                self._remove(node)
 
     def nodes(self) -> Iterator[Node]:
+        """Parents before their children."""
         waiting = [*self._root.children.values()]
         while waiting:
             node = waiting.pop()
@@ -167,21 +269,59 @@ class PrefixTree:
         self._offer(node)
 
     def _offer(self, node: Node) -> None:
-        """To be given up, where it is a leaf without users."""
-        if _is_idle(node):
-            self._pushed += 1
-            heappush(self._leaves, (node.used, self._pushed, node))
+        """To give up its block or its copy, where it may."""
+        self._leaves.offer(node)
+        self._old_copies.offer(node)
+
+    def _place(self, node: Node, block: int) -> None:
+        node.block = block
+        assert node.parent is not None, "the root has no block"
+        node.parent.placed += 1
+
+    def _displace(self, node: Node) -> None:
+        """A node without users has its copy only."""
+        parent = node.parent
+        assert parent is not None, "the root has no block"
+        self._pool.drop(node.block)
+        self.unused -= 1
+        node.block = NONE
+        parent.placed -= 1
+        self._offer(node)
+        self._offer(parent)
 
     def _remove(self, node: Node) -> None:
         parent = node.parent
         assert parent is not None, "the root stays"
         del parent.children[node.tokens.tobytes()]
         self._checkpoints.drop(node)
+        if node.block != NONE:
+            self._pool.drop(node.block)
+            self.unused -= 1
+            parent.placed -= 1
+        self._forget(node)
         node.parent = None
-        self._pool.drop(node.block)
-        self.unused -= 1
-        if parent is not self._root:
-            self._offer(parent)
+        self._offer(parent)
+
+    def _forget(self, node: Node) -> None:
+        if node.copy != NONE:
+            self._copied.drop(node.copy)
+            node.copy = NONE
+
+    def _room_for_copy(self) -> bool:
+        while not self._copied.free:
+            node = self._old_copies.take()
+            if node is None:
+                return False
+            if node.block == NONE:
+                self._remove(node)
+            else:
+                self._forget(node)
+        return True
+
+    def _take_copy(self) -> int:
+        copy = self._copied.take()
+        assert copy is not None, "there is room"
+        return copy
 
 
 def shared(one: Tokens, other: Tokens) -> int:
@@ -201,3 +341,17 @@ def _full(node: Node) -> bool:
 
 def _is_idle(node: Node) -> bool:
     return not node.users and not node.children
+
+
+def _of_blocks(node: Node) -> tuple[int, int] | None:
+    """The one that was not used for longest, of those behind which none has a block."""
+    return None if node.users or node.placed or node.block == NONE else (0, node.used)
+
+
+def _of_copies(node: Node) -> tuple[int, int] | None:
+    """First copies of nodes that have their blocks: these can be copied again."""
+    if node.copy == NONE:
+        return None
+    if node.block != NONE:
+        return 0, node.used
+    return (1, node.used) if _is_idle(node) else None

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from moesaic.engine.kv.kv_blocks import LEAST_SHARED, Running
-from moesaic.engine.kv.prefix_tree import Tokens, shared
+from moesaic.engine.kv.prefix_tree import NONE, Tokens, shared
 from moesaic.engine.request import Request
 from moesaic.engine.run_stats import BlockStats
 from moesaic.engine.runner import Runner
@@ -43,7 +43,8 @@ class RequestBlocks:
     @property
     def kept_tokens(self) -> int:
         """The tokens of ended requests that are kept."""
-        return sum(len(node.tokens) for node in self._kv.tree.nodes() if not node.users)
+        nodes = self._kv.tree.nodes()
+        return sum(len(node.tokens) for node in nodes if node.block != NONE and not node.users)
 
     def stats(self) -> BlockStats:
         pool, tree = self._kv.pool, self._kv.tree
@@ -51,7 +52,8 @@ class RequestBlocks:
         return BlockStats(
             total=len(pool.holders), used=len(pool.holders) - pool.free, shared=len(shared),
             kept=tree.unused, checkpoints=len(self._kv.checkpoints),
-            checkpoint_bytes=self._kv.checkpoints.nbytes,
+            checkpoint_bytes=self._kv.checkpoints.nbytes, copies=tree.copied,
+            most_copies=tree.most_copies, loaded_tokens=self._kv.loaded_tokens,
         )  # fmt: skip
 
     def clear(self) -> None:
@@ -128,8 +130,10 @@ class RequestBlocks:
         if self._runner.cache.has_checkpoints:
             for cut in self._cuts(request, before, len(tokens)):
                 self._kv.save(request.slot, cut)
-            if not request.prefilling:  # most prompts of a conversation go on behind this one
-                self._kv.keep(request.slot, tokens)
+            if not request.prefilling:
+                # Most prompts of a conversation go on behind this one, and the same one is asked
+                # again for another answer: its last token is read to have logits.
+                self._kv.keep(request.slot, tokens[:-1])
 
     def release(self, request: Request) -> None:
         """The request runs no more, at whatever point: its computed tokens are kept, unless it

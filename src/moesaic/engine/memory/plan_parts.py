@@ -95,9 +95,14 @@ def make_plan(
         network("dense weights", str(sizes.packed or sizes.dtype), sizes.dense),
         network("KV cache", kept, sizes.kv_cache(length, KV_BLOCK * blocks)),
     ]
-    if settings.keeps_checkpoints and sizes.checkpoint:
-        detail = f"{CHECKPOINTS} of windows and states in kept prefixes"
-        parts.append(MemoryPart("checkpoints", detail, checkpoint_bytes(sizes)))
+    saved = checkpoint_bytes(sizes, settings)
+    if saved:
+        detail = f"{saved // sizes.checkpoint} of windows and states in kept prefixes"
+        parts.append(MemoryPart("checkpoints", detail, saved))
+    copies = kv_copies(sizes, settings)
+    if copies:
+        detail = f"{KV_BLOCK * copies} tokens of kept prefixes"
+        parts.append(MemoryPart("KV cache in main memory", detail, copies * sizes.kv_block))
     if spec.linear_attention is not None:
         detail = f"{sequences}, {len(spec.linear_layers)} of {spec.num_layers} layers"
         parts.append(network("recurrent state", detail, sizes.states))
@@ -129,16 +134,32 @@ def make_plan(
         expert_dtype=sizes.expert_dtype,
         dense_dtype=str(sizes.packed or sizes.dtype),
         parts=tuple(parts),
-        capacity=Capacity(slots, sizes.sequences, length, blocks),
+        capacity=Capacity(slots, sizes.sequences, length, blocks, copies),
         cache_ratio=slots / spec.num_expert_blocks,
         available_bytes=available,
         accelerator_limit_bytes=_limit(settings, accelerator_free),
     )
 
 
-def checkpoint_bytes(sizes: Sizes) -> int:
-    """What all that are kept may take."""
-    return min(CHECKPOINTS * sizes.checkpoint, MOST_CHECKPOINT_BYTES)
+def checkpoint_bytes(sizes: Sizes, settings: EngineSettings) -> int:
+    """What all that are kept may take: no prefix in main memory is of use without."""
+    if not settings.keeps_checkpoints:
+        return 0
+    least = min(CHECKPOINTS * sizes.checkpoint, MOST_CHECKPOINT_BYTES)
+    return max(least, _checkpoint_share(sizes, settings))
+
+
+def kv_copies(sizes: Sizes, settings: EngineSettings) -> int:
+    """How many blocks main memory has for prefixes that a GPU's KV cache has no room for."""
+    if not settings.kv_host_gb or not sizes.kv_block:
+        return 0
+    left = round(settings.kv_host_gb * GB) - _checkpoint_share(sizes, settings)
+    return left // sizes.kv_block
+
+
+def _checkpoint_share(sizes: Sizes, settings: EngineSettings) -> int:
+    """A quarter of the memory for copies of blocks."""
+    return round(settings.kv_host_gb * GB) // 4 if sizes.checkpoint else 0
 
 
 def _kept(sizes: Sizes, length: int, blocks: int) -> str:

@@ -139,6 +139,8 @@ def _changes(plan: MemoryPlan, settings: EngineSettings, fits: Fits) -> Iterator
         least = settings.max_model_len or MIN_LENGTH
         tokens = largest(least, settings.kv_tokens, lambda n: fits(kv_tokens=n))
         yield Change(f"--kv-tokens {tokens}", {"kv_tokens": tokens})
+    if settings.kv_host_gb:
+        yield Change("--kv-host 0", {"kv_host_gb": 0.0})
     if settings.capabilities.moves:
         ratios = (percent / 100 for percent in range(99, -1, -1))
         ratio = next((ratio for ratio in ratios if fits(cache_ratio=ratio)), 0.0)
@@ -166,6 +168,8 @@ def _smallest(plan: MemoryPlan, settings: EngineSettings) -> Change:
     changes.append(Change(f"--max-model-len {length}", {"max_model_len": length}))
     if settings.kv_tokens is not None:
         changes.append(Change(f"--kv-tokens {length}", {"kv_tokens": length}))
+    if settings.kv_host_gb:
+        changes.append(Change("--kv-host 0", {"kv_host_gb": 0.0}))
     if settings.capabilities.moves:
         changes.append(Change("--cache-ratio 0", {"cache_ratio": 0.0}))
     words = ", ".join(change.words for change in changes)

@@ -116,6 +116,12 @@ class Sizes:
         return weight_bytes(rows * spec.kv_values_per_token, self.dtype)
 
     @property
+    def kv_block(self) -> int:
+        """A block of the KV cache, in all layers that have blocks."""
+        layers = self.spec.kv_layers - len(self.spec.window_layers)
+        return weight_bytes(layers * KV_BLOCK * self.spec.kv_values_per_token, self.dtype)
+
+    @property
     def checkpoint(self) -> int:
         """What layers with a window or a state hold of one sequence, in host memory."""
         spec, linear = self.spec, self.spec.linear_attention

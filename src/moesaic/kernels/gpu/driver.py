@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from functools import cache
+from typing import NamedTuple
 
 import torch
 
@@ -31,6 +32,26 @@ def check(result: int, call: str) -> None:
         library().cuGetErrorString(result, ctypes.byref(text))
         words = (text.value or b"unknown error").decode()
         raise CudaFailed(f"{call} failed: {words} ({result})")
+
+
+class _Copy2D(ctypes.Structure):
+    """CUDA_MEMCPY2D: where rows of both ends begin, in which memory, and how far apart."""
+
+    _fields_ = (
+        ("source_x", ctypes.c_size_t), ("source_y", ctypes.c_size_t),
+        ("source_kind", ctypes.c_int), ("source_host", ctypes.c_void_p),
+        ("source", ctypes.c_uint64), ("source_array", ctypes.c_void_p),
+        ("source_pitch", ctypes.c_size_t),
+        ("target_x", ctypes.c_size_t), ("target_y", ctypes.c_size_t),
+        ("target_kind", ctypes.c_int), ("target_host", ctypes.c_void_p),
+        ("target", ctypes.c_uint64), ("target_array", ctypes.c_void_p),
+        ("target_pitch", ctypes.c_size_t),
+        ("width", ctypes.c_size_t), ("height", ctypes.c_size_t),
+    )  # fmt: skip
+
+
+_UNIFIED = 4  # memory of the address space that GPU and host share: the address says which
+_LONGEST_PITCH = (1 << 31) - 1
 
 
 class _Attribute(ctypes.Structure):
@@ -143,3 +164,24 @@ def copy_to_device(target: int, source: int, size: int, stream: int) -> None:
         ctypes.c_void_p(stream),
     )  # fmt: skip
     check(result, "cuMemcpyHtoDAsync")
+
+
+class Rows(NamedTuple):
+    """Rows of the same width, so many bytes apart."""
+
+    address: int
+    pitch: int
+
+
+def copy_rows(target: Rows, source: Rows, width: int, height: int, stream: int) -> None:
+    """Copy `height` rows of `width` bytes between the GPU and locked host memory, either way."""
+    if max(target.pitch, source.pitch) > _LONGEST_PITCH:
+        for row in range(height):
+            to, of = (Rows(each.address + row * each.pitch, width) for each in (target, source))
+            copy_rows(to, of, width, 1, stream)
+        return
+    copy = _Copy2D(source_kind=_UNIFIED, target_kind=_UNIFIED, width=width, height=height)
+    copy.source, copy.source_pitch = source
+    copy.target, copy.target_pitch = target
+    result = library().cuMemcpy2DAsync_v2(ctypes.byref(copy), ctypes.c_void_p(stream))
+    check(result, "cuMemcpy2DAsync")
