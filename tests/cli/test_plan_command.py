@@ -81,7 +81,7 @@ def test_json_has_the_plan_and_stable_keys() -> None:
     assert output["gpu_unused"] is None
     parts = {part["name"]: part["bytes"] for part in output["parts"]}
     assert parts == planned(64, accelerator="emulated", cache_ratio=0.5)
-    sizes = {"slots": 512, "sequences": 1, "length": 4096, "blocks": 64}
+    sizes = {"slots": 512, "sequences": 1, "length": 4096, "blocks": 64, "copies": 0}
     assert output["capacity"] == {**sizes, "cache_ratio": 0.5}
     assert output["available_bytes"] == 64 * GB
     assert output["main_bytes"] == sum(parts.values()) <= 64 * GB

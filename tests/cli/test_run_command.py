@@ -194,6 +194,7 @@ def test_json_has_everything_and_its_command_says_it_again() -> None:
         "sequences": 1,
         "length": 256,
         "blocks": 4,
+        "copies": 0,
         "cache_ratio": 0.5,
     }
     assert output["stats"]["generated_tokens"] == len(answer["tokens"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,19 @@ def imported(file: Path, *words: object) -> tuple[TraceHeader, RoutingBlock]:
     return trace.header, join(list(trace.blocks()))
 
 
+@contextmanager
+def hooks_as_before(model: torch.nn.Module) -> Iterator[None]:
+    """Other tests use the same model, which has hooks of its own once it has returned what its
+    routers say."""
+    before = {module: dict(module._forward_hooks) for module in model.modules()}
+    try:
+        yield
+    finally:
+        for module, hooks in before.items():
+            module._forward_hooks.clear()
+            module._forward_hooks.update(hooks)
+
+
 def test_the_hook_of_the_guide_records_a_transformers_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -40,11 +55,8 @@ def test_the_hook_of_the_guide_records_a_transformers_model(
     inputs = {"input_ids": torch.tensor([[5, 11, 17, 3, 29]])}
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"model": model, "inputs": inputs}
-    try:
+    with hooks_as_before(model):
         exec(hook.replace("max_new_tokens=64", "max_new_tokens=6, do_sample=False"), names)
-    finally:
-        for router in names.get("routers", ()):
-            router._forward_hooks.clear()
     header, block = imported(tmp_path / "routing.npz", "--origin", "real", "--model", "tiny")
     config = model.config
     assert (header.origin, header.model, header.top_k) == (
@@ -71,12 +83,9 @@ def test_the_hook_puts_the_best_expert_first(
     hook = hook.replace("max_new_tokens=64", "max_new_tokens=6, do_sample=False")
     inputs = {"input_ids": torch.tensor([[5, 11, 17, 3, 29]])}
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"model": stock.saved("glm-4.5").model, "inputs": inputs}
-    try:
-        exec(hook, names)
-    finally:
-        for router in names.get("routers", ()):
-            router._forward_hooks.clear()
+    model = stock.saved("glm-4.5").model
+    with hooks_as_before(model):
+        exec(hook, {"model": model, "inputs": inputs})
     _, block = imported(tmp_path / "routing.npz")
     assert block.weights is not None
     assert (np.diff(block.weights.astype(float), axis=-1) <= 0).all()
