@@ -25,7 +25,7 @@ from moesaic.policies.policy_set import POLICY_FIELDS, Choices, PolicySet
         ({"threads": 1.5}, "threads is 1.5; it must be a whole number"),
         ({"threads": True}, "threads is True; it must be a whole number"),
         ({"max_sequences": 1.5}, "max_sequences is 1.5; it must be a whole number"),
-        ({"max_sequences": None}, "max_sequences is None; it must be a whole number"),
+        ({"max_sequences": "8"}, "max_sequences is '8'; it must be a whole number"),
         ({"max_model_len": "long"}, "max_model_len is 'long'; it must be a whole number"),
         ({"cache_ratio": "0.5"}, "cache_ratio is '0.5'; it must be a number"),
         ({"gpu_memory_gb": "8"}, "gpu_memory_gb is '8'; it must be a number"),

@@ -56,8 +56,8 @@ def test_experts_are_in_the_host_and_everything_else_on_the_gpu() -> None:
     sizes = part_bytes(found)
     assert sizes["routed experts"] == 16 * 64 * BLOCK
     assert sizes["slots"] == (256 + CUDA.staging_slots(64, BLOCK)) * BLOCK
-    pieces = 8 * 16 * 4 * (128 + 2)  # sequences, heads, pieces of 256 positions
-    assert sizes["graphs"] > 3 * 4 * (pieces + 8 * 50304)
+    pieces = 32 * 16 * 4 * (128 + 2)  # sequences, heads, pieces of 256 positions
+    assert sizes["graphs"] > 3 * 4 * (pieces + 32 * 50304)
     assert sizes["KV cache"] == 8 * 1024 * 16 * (2048 + 2048) * 2
     assert sizes["gate bank"] == 16 * 64 * 2048 * 2
     assert sizes["CUDA context"] == CONTEXT == 1_000_000_000
@@ -98,7 +98,7 @@ def test_slots_fill_what_is_free(free_gb: float) -> None:
 
 
 def test_a_gpu_with_plenty_holds_every_expert() -> None:
-    assert plan(free=140 * GB).capacity[:3] == (1024, 8, 4096)
+    assert plan(free=140 * GB).capacity[:3] == (1024, 32, 4096)
 
 
 def test_no_more_than_is_free_whatever_is_allowed() -> None:

@@ -53,7 +53,7 @@ def size_of(found: MemoryPlan) -> dict[str, int]:
 
 def test_without_an_accelerator_everything_is_in_main_memory() -> None:
     found = plan(available=25 * GB)
-    assert found.capacity[:3] == (0, 8, 4096)
+    assert found.capacity[:3] == (0, 32, 4096)
     assert [part.name for part in found.parts if part.main] == [
         *("routed experts", "dense weights", "KV cache", "workspace", "left free")
     ]
@@ -145,7 +145,7 @@ def test_slots_and_sequences_share_what_the_accelerator_may_use(
 
 def test_a_large_accelerator_holds_every_expert_and_no_more() -> None:
     found = plan(**EMULATED, gpu_memory_gb=100)
-    assert found.capacity[:3] == (OLMOE.num_expert_blocks, 8, OLMOE.max_context)
+    assert found.capacity[:3] == (OLMOE.num_expert_blocks, 32, OLMOE.max_context)
 
 
 @pytest.mark.parametrize(("per_layer", "smallest"), [(True, OLMOE.num_moe_layers), (False, 1)])
@@ -196,6 +196,27 @@ def test_main_memory_for_prefixes_is_counted(name: str) -> None:
     assert "--kv-host 0" in refused(spec, needed - GB, **fields, kv_host_gb=8.0)
 
 
+@pytest.mark.parametrize(
+    ("name", "memory", "expected"),
+    [
+        ("qwen3-30b-a3b", 24, 32),
+        ("gpt-oss-20b", 24, 16),  # windows of 53 MB each
+        ("gpt-oss-20b", 140, 32),
+        ("qwen3-next-80b-a3b", 24, 8),  # states of 193 MB each
+        ("qwen3-next-80b-a3b", 80, 16),
+    ],
+)
+def test_what_each_sequence_holds_limits_how_many_run(
+    name: str, memory: float, expected: int
+) -> None:
+    fields: dict[str, Any] = {"accelerator": "cuda", "expert_dtype": "int4"}
+    fields["gpu_memory_gb"] = memory
+    found = plan(load_model(name), 1000 * GB, **fields)
+    assert found.capacity.sequences == expected
+    asked = plan(load_model(name), 1000 * GB, **fields, max_sequences=24)
+    assert asked.capacity.sequences == 24
+
+
 def test_slots_must_fit_in_main_memory_too() -> None:
     """An emulated accelerator that may use more than there is."""
     found = plan(available=20 * GB, **EMULATED, gpu_memory_gb=100)
@@ -227,6 +248,7 @@ ADVICE = {
     "--max-sequences": ("max_sequences", int),
     "--max-model-len": ("max_model_len", int),
     "--kv-tokens": ("kv_tokens", int),
+    "--kv-host": ("kv_host_gb", float),
     "--cache-ratio": ("cache_ratio", float),
     "--expert-dtype": ("expert_dtype", str),
     "--gpu-memory": ("gpu_memory_gb", float),

@@ -185,7 +185,7 @@ def _on_machine(
         belief = _belief(machine, decoder, settings)
     decision_ns = _time_decisions(composition.brain(belief), composition.shape, capacity.slots)
     brain = composition.brain(replace(belief, decision_ns=decision_ns), counts=counts)
-    tokens, spec = max(settings.step_tokens, settings.max_sequences), decoder.architecture.spec
+    tokens, spec = max(settings.step_tokens, settings.sequences), decoder.architecture.spec
     add_captured(machine, brain, NativeSource(brain, tokens, composition.ranks))
     return Runner(
         decoder,
@@ -202,7 +202,7 @@ def _on_machine(
 
 def _cache(decoder: Decoder, settings: EngineSettings, capacity: Capacity) -> BlockCache:
     length = capacity.length
-    tokens = max(settings.step_tokens, settings.max_sequences)
+    tokens = max(settings.step_tokens, settings.sequences)
     spec, device = decoder.architecture.spec, str(decoder.device)
     return BlockCache(
         spec, capacity.sequences, length, decoder.dtype, device, tokens, capacity.kv_blocks

@@ -38,7 +38,7 @@ class EngineOptions(Choices, total=False):
     link_gb_s: float
     link_latency_us: float
     max_model_len: int | None
-    max_sequences: int
+    max_sequences: int | None
     kv_tokens: int | None
     kv_host_gb: float
     max_queue: int | None

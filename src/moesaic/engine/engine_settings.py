@@ -34,10 +34,15 @@ _WHOLE = (
 )  # fmt: skip
 _REAL = ("cache_ratio", "gpu_memory_gb", "link_gb_s", "link_latency_us", "kv_host_gb")
 _MAY_BE_NONE = (
-    "max_step_tokens", "max_model_len", "kv_tokens", "threads", "experts_per_token",
-    "max_queue", "max_queue_tokens", "cache_ratio", "gpu_memory_gb",
+    "max_sequences", "max_step_tokens", "max_model_len", "kv_tokens", "threads",
+    "experts_per_token", "max_queue", "max_queue_tokens", "cache_ratio", "gpu_memory_gb",
 )  # fmt: skip
+USUAL_SEQUENCES = 32  # that run at once
 _THREADS_PER_CORE = 4  # more only wait for each other, and thousands end the process
+
+
+class UsualSequences(int):
+    """A number of sequences that the settings left open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ class EngineSettings:
     link_gb_s: float = 4.0  # bandwidth of the emulated accelerator's link
     link_latency_us: float = 20.0  # of one copy over it
     max_model_len: int | None = None  # tokens of one sequence; None: the model's, or what fits
-    max_sequences: int = 8  # that run at once
+    max_sequences: int | None = None  # that run at once; None: see `sequences`
     kv_tokens: int | None = None  # of all sequences together, kept ones too; None: what fits
     kv_host_gb: float = 0.0  # of main memory for prefixes that an accelerator has no room for
     max_queue: int | None = None  # requests that may wait; None: any number
@@ -102,6 +107,12 @@ class EngineSettings:
         brought once per step."""
         asked = self.max_step_tokens
         return self.capabilities.step_tokens if asked is None else asked
+
+    @property
+    def sequences(self) -> int:
+        """How many run at once. More are faster together, where memory allows it: see
+        `memory/several.py`, which the plan of a model follows."""
+        return USUAL_SEQUENCES if self.max_sequences is None else self.max_sequences
 
     @property
     def keeps_checkpoints(self) -> bool:

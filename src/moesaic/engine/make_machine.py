@@ -112,7 +112,7 @@ def _cuda(parts: Parts, device: str) -> Machine:
         PackedRoutingAdapter(parts.ranks, streams, parts.gates),
         streams,
         slots=parts.capacity.slots,
-        tokens=max(settings.step_tokens, settings.max_sequences),
+        tokens=max(settings.step_tokens, settings.sequences),
         top_k=parts.decoder.architecture.spec.top_k,
         threads=parts.cores,
         timeline=parts.timeline,

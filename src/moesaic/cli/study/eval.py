@@ -117,7 +117,7 @@ def _prepare(
         needed = length_needed(items)
         settings = replace(settings, max_model_len=min(needed, spec.max_context or needed))
     questions = sum(isinstance(item, Question) for item in items)
-    settings = replace(settings, max_sequences=min(settings.max_sequences, max(questions, 1)))
+    settings = replace(settings, max_sequences=min(settings.sequences, max(questions, 1)))
     prepared = prepare(folder, settings)
     items = fitting(items, prepared.plan.capacity.length, _advice(asked))
     refuse_if_nothing_can_be_asked(items)

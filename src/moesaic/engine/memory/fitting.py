@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.engine_settings import EngineSettings, UsualSequences
 from moesaic.engine.memory.plan_parts import MemoryPlan, PlanFor, make_plan
 from moesaic.engine.memory.sizes import Sizes
 from moesaic.model_info.kv_blocks import KV_BLOCK, blocks_of
@@ -41,8 +41,9 @@ def _tokens(settings: EngineSettings, shortest: int, longest: int) -> tuple[int,
     asked = settings.kv_tokens
     if asked is None:
         several = _pooled(settings)
-        if settings.max_model_len is not None:
-            several = settings.max_sequences
+        open_number = isinstance(settings.max_sequences, UsualSequences | None)
+        if settings.max_model_len is not None and not open_number:
+            several = settings.sequences
         return shortest, several * KV_BLOCK * blocks_of(longest)
     if asked < shortest:
         raise ImpossibleSetting(
@@ -53,7 +54,7 @@ def _tokens(settings: EngineSettings, shortest: int, longest: int) -> tuple[int,
 
 
 def _pooled(settings: EngineSettings) -> int:
-    return min(settings.max_sequences, POOLED)
+    return min(settings.sequences, POOLED)
 
 
 def _lengths(spec: ModelSpec, settings: EngineSettings) -> tuple[int, int]:

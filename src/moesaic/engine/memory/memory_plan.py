@@ -14,6 +14,7 @@ from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.fitting import decide
 from moesaic.engine.memory.plan_parts import MemoryPart, MemoryPlan
 from moesaic.engine.memory.refusal import refusal
+from moesaic.engine.memory.several import with_sequences
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.policy_checks import check_gate
 
@@ -35,6 +36,7 @@ def plan_memory(
     what the settings allow the accelerator, or in the bytes that are free there (None: it has no
     memory of its own, or it is not known)."""
     check_gate(settings.policies, spec.top_k)
+    settings = with_sequences(spec, settings, available_bytes, accelerator_free)
     plan = decide(spec, settings, available_bytes, accelerator_free)
     if not plan.fits:
         decide_again = partial(
@@ -50,14 +52,19 @@ def plan_or_without_gpu(
     """The same, on the CPU where a model does not fit on a GPU that was not asked for; the settings
     then say why."""
     try:
-        return PlannedModel(
-            settings, plan_memory(spec, settings, available_bytes, accelerator_free)
-        )
+        return _planned(spec, settings, available_bytes, accelerator_free)
     except ImpossibleSetting as error:
         without = settings.without_gpu(str(error))
         if without is None:
             raise
         try:
-            return PlannedModel(without, plan_memory(spec, without, available_bytes))
+            return _planned(spec, without, available_bytes, None)
         except ImpossibleSetting:
             raise error from None
+
+
+def _planned(
+    spec: ModelSpec, settings: EngineSettings, available: int, accelerator_free: int | None
+) -> PlannedModel:
+    settings = with_sequences(spec, settings, available, accelerator_free)
+    return PlannedModel(settings, plan_memory(spec, settings, available, accelerator_free))

@@ -137,7 +137,7 @@ def make_plan(
         capacity=Capacity(slots, sizes.sequences, length, blocks, copies),
         cache_ratio=slots / spec.num_expert_blocks,
         available_bytes=available,
-        accelerator_limit_bytes=_limit(settings, accelerator_free),
+        accelerator_limit_bytes=accelerator_limit(settings, accelerator_free),
     )
 
 
@@ -174,7 +174,7 @@ def _kept(sizes: Sizes, length: int, blocks: int) -> str:
     return f"{share}; {kept} each in {layers} of {sizes.spec.num_layers} layers"
 
 
-def _limit(settings: EngineSettings, free: int | None) -> int | None:
-    """What was allowed, and no more than there is."""
+def accelerator_limit(settings: EngineSettings, free: int | None) -> int | None:
+    """What an accelerator may use: what was allowed, and no more than there is."""
     allowed = None if settings.gpu_memory_gb is None else round(settings.gpu_memory_gb * GB)
     return min((size for size in (allowed, free) if size is not None), default=None)

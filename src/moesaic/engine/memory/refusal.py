@@ -74,7 +74,7 @@ def longer_sequences(
 ) -> int | None:
     """Tokens of the only sequence, where several have less than the model allows because they share
     the memory; None: a single one would have no more."""
-    asked = settings.max_model_len is not None or settings.max_sequences == 1
+    asked = settings.max_model_len is not None or settings.sequences == 1
     if asked or plan.capacity.length >= (spec.max_context or plan.capacity.length):
         return None
     alone = with_options(settings, {"max_sequences": 1})
@@ -128,8 +128,8 @@ def _advice(plan: MemoryPlan, settings: EngineSettings, try_out: Decide) -> str:
 
 def _changes(plan: MemoryPlan, settings: EngineSettings, fits: Fits) -> Iterator[Change]:
     """Each as small a change as may help; some do not."""
-    if settings.max_sequences > 1:
-        sequences = largest(1, settings.max_sequences - 1, lambda n: fits(max_sequences=n))
+    if settings.sequences > 1:
+        sequences = largest(1, settings.sequences - 1, lambda n: fits(max_sequences=n))
         yield Change(f"--max-sequences {sequences}", {"max_sequences": sequences})
     if settings.max_model_len is not None and settings.max_model_len > MIN_LENGTH:
         high = settings.max_model_len - 1
@@ -163,7 +163,7 @@ def _smallest(plan: MemoryPlan, settings: EngineSettings) -> Change:
     """Everything together, as small as it goes."""
     length = min(plan.capacity.length, MIN_LENGTH)  # the model's own, if that is shorter
     changes = [Change("--expert-dtype int4", {"expert_dtype": "int4"})]
-    if settings.max_sequences > 1:
+    if settings.sequences > 1:
         changes.append(Change("--max-sequences 1", {"max_sequences": 1}))
     changes.append(Change(f"--max-model-len {length}", {"max_model_len": length}))
     if settings.kv_tokens is not None:

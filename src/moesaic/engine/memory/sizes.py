@@ -69,10 +69,10 @@ class Sizes:
                 f"--expert-dtype {dtype}, int8 or int4, or --dtype {expert_dtype}"
             )
         lanes = len(settings.capabilities.devices)
-        step_tokens = max(settings.step_tokens, settings.max_sequences)
+        step_tokens = max(settings.step_tokens, settings.sequences)
         threads = settings.threads or settings.cores
         packed = packed_dtype(settings, dtype)
-        sequences = settings.max_sequences
+        sequences = settings.sequences
         by_rows = settings.capabilities.moves
         native = expert_dtype in TILES and settings.native_kernels
         return cls(
@@ -136,6 +136,14 @@ class Sizes:
         if linear is None:
             return 0
         return self.sequences * len(self.spec.linear_layers) * linear.kept_bytes(self.dtype)
+
+    @property
+    def per_sequence(self) -> int:
+        """What each holds at least, if it may be long, however short it is."""
+        spec = self.spec
+        rows = len(spec.window_layers) * self.window_rows(spec.max_context or 1 << 20)
+        windows = weight_bytes(rows * spec.kv_values_per_token, self.dtype)
+        return windows + self.states // self.sequences
 
     def window_rows(self, length: int) -> int:
         """Tokens of a sequence that a layer with a window keeps."""

@@ -174,9 +174,11 @@ FromEngine = Progress | Ready | Failed | Accepted | Refused | Step | Stats | Dra
 
 
 def _plain(value: object) -> object:
-    """Counters may be numpy's."""
+    """Counters may be numpy's, and numbers of settings may say whose choice they are."""
     if isinstance(value, np.generic):
         return value.item()
+    if isinstance(value, int):
+        return int(value)
     raise TypeError(f"no message can carry {type(value).__name__}")
 
 
