@@ -148,7 +148,7 @@ def test_help_says_the_choices_and_defaults_that_count() -> None:
     assert settings_module.DTYPES == options_module.DTYPES
     assert default["accelerator"] == options_module.ACCELERATORS[0]
     assert default["link_gb_s"] == options_module.LINK_GB_S
-    assert default["max_sequences"] == options_module.MAX_SEQUENCES
+    assert EngineSettings().sequences == options_module.MAX_SEQUENCES
     assert CACHE_RATIO == options_module.CACHE_RATIO
     shown = " ".join(CliRunner().invoke(command, ["--help"]).output.split()).replace("- ", "-")
     choices = " | ".join(("auto", *EngineSettings().capabilities.expert_dtypes))
@@ -157,7 +157,7 @@ def test_help_says_the_choices_and_defaults_that_count() -> None:
         "[learned-speed:pool=global, or",
         "else 0.25]",
         "[4]",
-        "[8]",
+        "[32]",
         choices,
         "10^9 bytes",
     ):

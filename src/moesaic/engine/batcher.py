@@ -24,6 +24,7 @@ from moesaic.engine.gating import confidence_of
 from moesaic.engine.isolation import run_isolated
 from moesaic.engine.kv.kv_blocks import Difference
 from moesaic.engine.kv.request_blocks import RequestBlocks
+from moesaic.engine.prompt_pace import PromptPace
 from moesaic.engine.recording import RoutingRecording
 from moesaic.engine.request import Request, Update
 from moesaic.engine.run_stats import RunStats, StatsCounter
@@ -54,11 +55,13 @@ class Batcher:
         batch_invariant: bool = False,
         waiting: WaitingRequests | None = None,
         text_of: Callable[[int], str] | None = None,
+        max_stall_ms: float | None = None,
     ) -> None:
         """`prefix_cache`: a prompt that begins like earlier tokens is read from there on. Not in a
         recording, which has the routing of whole documents, nor where other requests must not
         change how a prompt is cut into pieces. `waiting`: an empty queue with its limits;
-        `text_of`: of a token, for the log."""
+        `text_of`: of a token, for the log; `max_stall_ms`: see
+        `PromptPace`."""
         self.counter = StatsCounter(runner)
         self._runner, self._sampler = runner, sampler
         self._recording = recording
@@ -71,7 +74,7 @@ class Batcher:
         self._submitted = SubmittedStep(runner, self.counter.add_failed_step)
         self._waiting = WaitingRequests() if waiting is None else waiting
         self._running: list[Request] = []
-        self._text_of = text_of
+        self._text_of, self._pace = text_of, PromptPace(max_stall_ms, max_step_tokens)
         self._short = False  # of blocks for the next one, until something ends
 
     @property
@@ -212,6 +215,7 @@ class Batcher:
             if ahead:
                 self._go_on(scheduled, logits)
             self.counter.add_step(step.whole)
+            self._follow_pace(scheduled)
             return self._updates(scheduled, work, logits)
 
         step = self._submitted.take(self._running)
@@ -239,6 +243,11 @@ class Batcher:
             if self._recording is not None:
                 self._recording.abandon_step()
             raise
+
+    def _follow_pace(self, scheduled: Sequence[Scheduled]) -> None:
+        read = sum(tokens for request, tokens in scheduled if request.prefilling)
+        if read and not all(request.prefilling for request, _ in scheduled):
+            self._pace.add(read, self._runner.machine.times.step_ns)
 
     def _fail(self, scheduled: Scheduled, error: Exception) -> Update:
         """Its tokens cannot be computed, not even in a step of their own."""
@@ -342,6 +351,8 @@ class Batcher:
         decoding = (request for request in self._running if not request.prefilling)
         scheduled = [Scheduled(request, self._decode_tokens(request)) for request in decoding]
         left = self._step_tokens - sum(tokens for _, tokens in scheduled)
+        if scheduled:
+            left = min(left, self._pace.tokens)
         for request in sorted(self._running, key=lambda each: -each.priority):
             if request.prefilling and left:
                 scheduled.append(Scheduled(request, min(left, self._slots.next_cut(request))))

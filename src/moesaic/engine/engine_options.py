@@ -44,6 +44,7 @@ class EngineOptions(Choices, total=False):
     max_queue: int | None
     max_queue_tokens: int | None
     max_step_tokens: int | None
+    max_stall_ms: float | None
     prefix_cache: bool
     threads: int | None
     mmap: bool | None

@@ -32,10 +32,18 @@ _WHOLE = (
     "max_sequences", "max_step_tokens", "max_model_len", "kv_tokens", "threads",
     "experts_per_token", "max_queue", "max_queue_tokens",
 )  # fmt: skip
-_REAL = ("cache_ratio", "gpu_memory_gb", "link_gb_s", "link_latency_us", "kv_host_gb")
+_REAL = (
+    "cache_ratio",
+    "gpu_memory_gb",
+    "link_gb_s",
+    "link_latency_us",
+    "kv_host_gb",
+    "max_stall_ms",
+)
 _MAY_BE_NONE = (
     "max_sequences", "max_step_tokens", "max_model_len", "kv_tokens", "threads",
-    "experts_per_token", "max_queue", "max_queue_tokens", "cache_ratio", "gpu_memory_gb",
+    "experts_per_token", "max_queue", "max_queue_tokens", "max_stall_ms", "cache_ratio",
+    "gpu_memory_gb",
 )  # fmt: skip
 USUAL_SEQUENCES = 32  # that run at once
 _THREADS_PER_CORE = 4  # more only wait for each other, and thousands end the process
@@ -67,6 +75,7 @@ class EngineSettings:
     max_queue: int | None = None  # requests that may wait; None: any number
     max_queue_tokens: int | None = None  # of their prompts; None: any number
     max_step_tokens: int | None = None  # longer prompts are fed in pieces; None: see `step_tokens`
+    max_stall_ms: float | None = None  # of requests that decode, by prompts in the same step
     prefix_cache: bool = True  # ended sequences keep their KV until blocks are needed
     threads: int | None = None  # that compute; None: one for every core
     mmap: bool | None = None  # map a packed model's file; None: see packed_store.py
@@ -231,7 +240,7 @@ class EngineSettings:
                 f"cache ratio is {self.cache_ratio}; it is the share of all routed experts kept in "
                 "the accelerator and must lie between 0 and 1"
             )
-        for name in ("link_gb_s", "gpu_memory_gb"):
+        for name in ("link_gb_s", "gpu_memory_gb", "max_stall_ms"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ImpossibleSetting(f"{name} is {value}; it must be above 0")

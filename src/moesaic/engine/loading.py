@@ -145,6 +145,7 @@ def load_prepared(
         settings.batch_invariant,
         WaitingRequests(settings.max_queue, settings.max_queue_tokens),
         None if prepared.tokenizer is None else prepared.tokenizer.token_text,
+        settings.max_stall_ms,
     )
     return LoadedModel(
         spec=spec,

@@ -28,7 +28,7 @@ SYSTEM = "moesaic"
 ACCELERATORS = ("auto", "none", "emulated", "cuda")
 DTYPES = ("auto", "bf16", "fp16", "fp32")
 BATCH_INVARIANT = " + batch-invariant"  # behind the name of a system, in tables
-CACHE_RATIO, LINK_GB_S, MAX_SEQUENCES = 0.25, 4.0, 8
+CACHE_RATIO, LINK_GB_S, MAX_SEQUENCES = 0.25, 4.0, 32
 
 _capacity_options = stack(
     click.option(
