@@ -21,6 +21,7 @@ NEEDS_TORCH = frozenset(
         "machines.cpu_step",
         "machines.captured",
         "engine",
+        "serve",
         "lab.against",
         "lab.bench",
         "lab.fidelity",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from functools import partial
 from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Unpack
@@ -17,7 +19,7 @@ from moesaic.engine.fetching import local_model
 from moesaic.engine.input_processor import InputProcessor, Params, Prompt, Prompts
 from moesaic.engine.loading import LoadedModel, Progress, load, settings_from
 from moesaic.engine.preparation import ModelText, PathLike
-from moesaic.engine.request import Request, Sender
+from moesaic.engine.request import Request, Sender, Update
 from moesaic.engine.run_stats import RunStats
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.models.open_model import open_model
@@ -25,7 +27,7 @@ from moesaic.models.text.chat_messages import Messages
 from moesaic.models.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from moesaic.engine.process.client import EngineClient
+    from moesaic.engine.process.client import EngineClient, EngineState
     from moesaic.engine.process.process_options import ProcessOptions
 
 
@@ -134,6 +136,25 @@ class AsyncLLM:
         """The model's own: `encode`, `decode`, `apply_chat_template`."""
         return self._engine.input_processor.tokenizer
 
+    @property
+    def input_processor(self) -> InputProcessor:
+        """Makes requests for `follow`."""
+        return self._engine.input_processor
+
+    @property
+    def sequences(self) -> int:
+        """How many requests run at once; more wait."""
+        if self._client is not None:
+            return self._client.sequences
+        return self.model.plan.capacity.sequences
+
+    @property
+    def state(self) -> EngineState:
+        """Whether the engine's process takes requests. Refused where there is none."""
+        if self._client is None:
+            raise ImpossibleSetting("the engine runs in this process: give process=True")
+        return self._client.state
+
     def stats(self) -> RunStats:
         """In a process of its own: asked of the engine, or the last that it has sent."""
         return self._engine.stats()
@@ -171,23 +192,29 @@ class AsyncLLM:
         return [request.completion() for request in requests]
 
     async def _chunks(self, requests: Sequence[Request]) -> AsyncIterator[Chunk]:
-        """Chunks of all requests in order of arrival, until the last request has finished."""
+        async with aclosing(self.follow(requests)) as updates:
+            async for update in updates:
+                yield update.chunk
+
+    async def follow(self, requests: Sequence[Request]) -> AsyncGenerator[Update, None]:
+        """Run these requests, made by `input_processor`: chunks of all of them in order of arrival,
+        until the last has finished. Closing it cancels those that run."""
         self._engine.refuse_fork()  # before the engine's lock, which a thread may have held
-        events: asyncio.Queue[Chunk | BaseException] = asyncio.Queue()
+        events: asyncio.Queue[tuple[Request, Chunk | BaseException]] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
-        def callback(event: Chunk | BaseException) -> None:
-            loop.call_soon_threadsafe(events.put_nowait, event)
+        def callback(request: Request, event: Chunk | BaseException) -> None:
+            loop.call_soon_threadsafe(events.put_nowait, (request, event))
 
         unfinished = len(requests)
         try:
             for request in requests:
-                self._engine.submit(request, callback)
+                self._engine.submit(request, partial(callback, request))
             while unfinished:
-                event = await events.get()
+                request, event = await events.get()
                 if isinstance(event, BaseException):
                     raise event
-                yield event
+                yield Update(request, event)
                 unfinished -= event.finish_reason is not None
             for request in requests:
                 if request.failure is not None:

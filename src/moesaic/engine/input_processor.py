@@ -95,6 +95,16 @@ class InputProcessor:
         return other
 
     @property
+    def context(self) -> int:
+        """The most tokens a sequence may have, prompt and answer together."""
+        return self._context
+
+    @property
+    def defaults(self) -> SamplingParams:
+        """Of requests that say nothing of sampling."""
+        return self._defaults
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """Refused where the model has none."""
         return self._known_tokenizer("text")

@@ -20,6 +20,13 @@ CHAT: Groups = {
     "Model and devices": (*_MODEL, *_DEVICES),
     "Output": ("--json",),
 }
+SERVE: Groups = {
+    "Server": (
+        "--host", "--port", "--api-key-file", "--served-model-name", "--cors",
+        "--max-prompt-tokens", "--drain",
+    ),
+    "Model and devices": (*_MODEL, "--max-sequences", *_DEVICES),
+}  # fmt: skip
 BENCH: Groups = {
     "What is measured": (
         "--synthetic", "--layers", "--prompt-tokens", "--generate", "--batch", "--repetitions",

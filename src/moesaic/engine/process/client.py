@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
+from typing import NamedTuple
 
 import zmq
 
@@ -38,6 +39,13 @@ _STATS_S = 0.5  # for an answer, before the newest statistics that arrived are r
 _NO_STATS = RunStats(0, 0, 0, 0, 0.0, None, 0, None, gate=NO_GATE)
 
 
+class EngineState(NamedTuple):
+    """Whether an engine takes requests now. Neither ready nor failed: it loads its model."""
+
+    ready: bool
+    failure: Exception | None = None  # why it has ended
+
+
 @dataclass(slots=True, eq=False)
 class _Pending:
     """A request that has not ended."""
@@ -58,6 +66,7 @@ class EngineClient:
         self._spec, self._text, self._launch = spec, text, launch
         self._process = os.getpid()
         self._processor: InputProcessor | None = None
+        self.sequences = 0  # that the engine runs at once
         self._pending: dict[int, _Pending] = {}
         self._restarts = launch.options.restarts
         self._stats = _NO_STATS
@@ -92,6 +101,11 @@ class EngineClient:
         """Of the engine's process; None: it has ended."""
         link = self._link
         return None if link is None else link.process.pid
+
+    @property
+    def state(self) -> EngineState:
+        link, failure = self._link, self._failure
+        return EngineState(failure is None and link is not None and link.ready, failure)
 
     @property
     def forked(self) -> bool:
@@ -378,6 +392,7 @@ class EngineClient:
 
     def _begin(self, link: EngineLink, ready: m.Ready) -> None:
         link.ready, link.connection = True, ready.connection
+        self.sequences = ready.sequences
         if self._processor is None:
             self._processor = self._text.input_processor(self._spec, ready.context)
         else:  # ids go on

@@ -13,7 +13,8 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 _FORM = '{"role": "user", "content": "Hello"}'
 _INSTRUCTIONS = ("system", "developer")
 
-Messages = Sequence[Mapping[str, str]]  # each with role and content
+# Each with role and content; an assistant's may have tool calls, a tool's the name of its call.
+Messages = Sequence[Mapping[str, Any]]
 
 
 def check_messages(messages: object) -> None:

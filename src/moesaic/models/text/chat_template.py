@@ -49,10 +49,19 @@ class ChatTemplate:
         self._process: _Process | None = None
         self._lock = Lock()
 
-    def render(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool) -> str:
+    def has_word(self, word: str) -> bool:
+        return word in self._source
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        """`variables` come before those that every conversation has, but for the messages."""
         if not messages:
             raise ImpossibleSetting("a conversation needs at least one message, this one has none.")
-        answer = self._ask(self._request(messages, add_generation_prompt))
+        answer = self._ask(self._request(messages, add_generation_prompt, variables or {}))
         if "malformed" in answer:
             raise BadTokenizer(self._path, "chat_template", str(answer["malformed"]))
         if "refused" in answer:
@@ -60,13 +69,19 @@ class ChatTemplate:
             raise ImpossibleSetting(f"the model's chat template refuses this conversation: {what}")
         return str(answer["text"])
 
-    def _request(self, messages: Sequence[Mapping[str, str]], add_generation_prompt: bool) -> str:
+    def _request(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        add_generation_prompt: bool,
+        variables: Mapping[str, Any],
+    ) -> str:
         given = {
             **self._variables,
-            "messages": [dict(message) for message in messages],
             "tools": None,
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
+            **variables,
+            "messages": [dict(message) for message in messages],
         }
         try:
             variables = json.dumps(given)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -131,8 +131,18 @@ class Tokenizer:
         text = self.decode([*before, token_id], skip_special=False)
         return text.removeprefix(self.decode(before, skip_special=False))
 
-    def render_chat(self, messages: Messages, add_generation_prompt: bool = True) -> str:
-        """The conversation as the model's chat template writes it, up to where it answers."""
+    def names_in_template(self, word: str) -> bool:
+        """Whether the model's chat template has this word, a role for example."""
+        return self._template is not None and self._template.has_word(word)
+
+    def render_chat(
+        self,
+        messages: Messages,
+        add_generation_prompt: bool = True,
+        variables: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The conversation as the model's chat template writes it, up to where it answers.
+        `variables` are further ones of the template, `tools` for example."""
         if self._template is None:
             raise ImpossibleSetting(
                 f"the model in {str(self._folder)!r} has no chat template, so a conversation "
@@ -140,12 +150,18 @@ class Tokenizer:
                 "chat_template.jinja to its directory."
             )
         check_messages(messages)
-        return self._template.render(messages, add_generation_prompt)
+        return self._template.render(messages, add_generation_prompt, variables)
 
-    def encode_chat(self, messages: Messages) -> list[int]:
+    def encode_chat(
+        self, messages: Messages, variables: Mapping[str, Any] | None = None
+    ) -> list[int]:
         """No tokens are put around it: a template writes BOS itself where the model wants it."""
-        text = self.render_chat(messages)
-        refuse_dropped(self.render_chat, messages, text)
+
+        def render(several: Messages) -> str:
+            return self.render_chat(several, variables=variables)
+
+        text = render(messages)
+        refuse_dropped(render, messages, text)
         return self.encode(text, special=False)
 
     def apply_chat_template(

@@ -1,0 +1,76 @@
+"""The server's routes and layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from moesaic.serve.api_error import ApiError
+from moesaic.serve.chat import chat_completions
+from moesaic.serve.completions import completions
+from moesaic.serve.endpoint import Endpoint, answers_errors
+from moesaic.serve.outer_layers import REQUEST_ID, RecordRequests, RequireKey
+from moesaic.serve.request_record import RequestLog
+from moesaic.serve.service import Service
+from moesaic.serve.status import health, metrics, models, one_model, props, slots
+from moesaic.serve.tokens import detokenize, tokenize
+
+_ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
+    ("POST", "/v1/chat/completions", chat_completions),
+    ("POST", "/v1/completions", completions),
+    ("GET", "/v1/models", models),
+    ("GET", "/v1/models/{model:path}", one_model),
+    ("POST", "/tokenize", tokenize),
+    ("POST", "/detokenize", detokenize),
+    ("GET", "/health", health),
+    ("GET", "/props", props),
+    ("GET", "/slots", slots),
+    ("GET", "/metrics", metrics),
+)
+
+
+def make_app(service: Service, drop: Callable[[Request], object]) -> Starlette:
+    """`drop` closes the connection of a client that does not read."""
+    settings = service.settings
+    layers = [Middleware(RecordRequests, RequestLog(settings.log), service.metrics)]
+    if settings.cors:
+        layers.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=settings.cors,
+                allow_methods=("GET", "POST"),
+                allow_headers=("*",),
+                expose_headers=(REQUEST_ID,),
+            )
+        )
+    if settings.api_keys:
+        layers.append(Middleware(RequireKey, settings))
+    app = Starlette(
+        routes=[
+            Route(path, answers_errors(endpoint), methods=[method])
+            for method, path, endpoint in _ROUTES
+        ],
+        middleware=layers,
+        exception_handlers={HTTPException: _no_such_route},
+    )
+    app.state.service, app.state.drop = service, drop
+    return app
+
+
+async def _no_such_route(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "the only kind this is called for"
+    known = ", ".join(f"{method} {path}" for method, path, _ in _ROUTES)
+    what = f"{request.method} {request.url.path}"
+    return ApiError(
+        error.status_code,
+        f"there is no {what} here; there are {known}",
+        code="not_found" if error.status_code == 404 else "method_not_allowed",
+        headers=error.headers,
+    ).response()

@@ -1,0 +1,146 @@
+"""POST /v1/completions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from moesaic.engine.request import Request, Sender
+from moesaic.engine.sampling.sampled import Sampled
+from moesaic.serve.api_error import impossible, json_response
+from moesaic.serve.chat_choice import finish_reason
+from moesaic.serve.client_name import client_name
+from moesaic.serve.endpoint import event_stream, read_body, service_of, while_connected
+from moesaic.serve.event_stream import event
+from moesaic.serve.generation import Generation
+from moesaic.serve.logprobs import CompletionLogprobs, shown
+from moesaic.serve.request_record import record_of
+from moesaic.serve.sampling import completion_params
+from moesaic.serve.schemas import CompletionRequest
+from moesaic.serve.service import Service
+
+
+async def completions(request: HttpRequest) -> Response:
+    service = service_of(request)
+    asked = await read_body(request, CompletionRequest)
+    service.check_model(asked.model)
+    service.refuse_unavailable()
+    _refuse_unsupported(asked)
+    sender = Sender(client_name(request, asked.user))
+    record_of(request).client = sender.client
+    requests = await asyncio.to_thread(_requests, service, asked, sender)
+    generation = service.begin(requests, record_of(request))
+    answer = CompletionAnswer(service, asked, generation)
+    if asked.stream:
+        return event_stream(request, generation, answer.events())
+    try:
+        return json_response(await while_connected(request, answer.whole()))
+    finally:
+        generation.end()
+
+
+def _refuse_unsupported(asked: CompletionRequest) -> None:
+    if asked.suffix:
+        raise impossible(
+            "suffix was given: this server writes what follows a text, not what stands between "
+            "two; leave it out",
+            "suffix",
+        )
+    if asked.best_of not in (None, 1, asked.n):
+        raise impossible(
+            f"best_of is {asked.best_of}: this server returns all answers it writes; use n",
+            "best_of",
+        )
+    if asked.echo and asked.logprobs is not None:
+        raise impossible(
+            "echo and logprobs were given: log-probabilities of prompts are not computed here; "
+            "leave out one of the two",
+            "echo",
+        )
+
+
+def _requests(service: Service, asked: CompletionRequest, sender: Sender) -> list[Request]:
+    processor = service.processor
+    params = completion_params(asked, processor.defaults, processor.context)
+    requests = []
+    for prompt in asked.prompts():
+        tokens = processor.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        service.check_length(tokens)
+        requests += processor.completions(tokens or prompt, params, sender)
+    return requests
+
+
+class CompletionAnswer:
+    """All choices of one call: `n` for every prompt, in the order of the prompts."""
+
+    def __init__(self, service: Service, asked: CompletionRequest, generation: Generation) -> None:
+        self._asked, self._generation = asked, generation
+        tokenizer = service.processor.tokenizer
+        self._logprobs = [CompletionLogprobs(tokenizer) for _ in generation.requests]
+        self._echoes = [
+            tokenizer.decode(request.prompt, skip_special=False) if asked.echo else ""
+            for request in generation.requests
+        ]
+        self._head = {
+            "id": f"cmpl-{uuid4().hex}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": service.model_name,
+        }
+
+    async def whole(self) -> dict[str, Any]:
+        texts = [[echo] for echo in self._echoes]
+        tokens: list[list[Sampled]] = [[] for _ in texts]
+        reasons: list[str | None] = [None] * len(texts)
+        async with aclosing(self._generation.parts()) as parts:
+            async for place, request, chunk in parts:
+                texts[place].append(chunk.text)
+                tokens[place] += shown(request, chunk.logprobs)
+                if chunk.finish_reason is not None:
+                    reasons[place] = finish_reason(chunk.finish_reason)
+        choices = [
+            self._choice(place, "".join(text), tokens[place], reasons[place])
+            for place, text in enumerate(texts)
+        ]
+        return self._head | {"choices": choices, "usage": self._generation.usage()}
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        for place, echo in enumerate(self._echoes):
+            if echo:
+                yield self._event([self._choice(place, echo, [], None)], None)
+        pending: list[list[Sampled]] = [[] for _ in self._echoes]  # whose text is held back
+        async with aclosing(self._generation.parts()) as parts:
+            async for place, request, chunk in parts:
+                pending[place] += shown(request, chunk.logprobs)
+                if not chunk.text and chunk.finish_reason is None:
+                    continue
+                reason = None if chunk.finish_reason is None else finish_reason(chunk.finish_reason)
+                yield self._event([self._choice(place, chunk.text, pending[place], reason)], None)
+                pending[place] = []
+        if self._includes_usage:
+            yield self._event([], self._generation.usage())
+
+    @property
+    def _includes_usage(self) -> bool:
+        options = self._asked.stream_options
+        return options is not None and bool(options.include_usage)
+
+    def _choice(
+        self, place: int, text: str, tokens: list[Sampled], reason: str | None
+    ) -> dict[str, Any]:
+        known = None if self._asked.logprobs is None else self._logprobs[place].of(tokens)
+        return {"index": place, "text": text, "logprobs": known, "finish_reason": reason}
+
+    def _event(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None) -> bytes:
+        body = self._head | {"choices": choices}
+        if self._includes_usage:
+            body["usage"] = usage
+        return event(msgspec.json.encode(body))

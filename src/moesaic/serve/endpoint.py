@@ -1,0 +1,115 @@
+"""What endpoints share: a body is read up to a limit, an error becomes the API's, and work whose
+client has left is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import traceback
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from functools import wraps
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from moesaic.serve.api_error import CLIENT_GONE, ApiError, api_error, expected
+from moesaic.serve.event_stream import DONE, EventStream, disconnected, event
+from moesaic.serve.generation import Generation
+from moesaic.serve.request_record import RequestRecord, record_of
+from moesaic.serve.schemas import Body, decode
+from moesaic.serve.service import Service
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+Result = TypeVar("Result")
+
+
+def service_of(request: Request) -> Service:
+    service = request.app.state.service
+    assert isinstance(service, Service), "the app is made with one"
+    return service
+
+
+def answers_errors(endpoint: Endpoint) -> Endpoint:
+    @wraps(endpoint)
+    async def answer(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except ClientDisconnect:
+            record_of(request).error = "the client has left"
+            return Response(status_code=CLIENT_GONE)
+        except Exception as error:
+            return noted(error, record_of(request)).response()
+
+    return answer
+
+
+def noted(error: Exception, record: RequestRecord) -> ApiError:
+    """The error as the client gets it; the log gets all of it."""
+    record.error = str(error) or type(error).__name__
+    if not expected(error):
+        trace = "".join(traceback.format_exception(error))
+        sys.stderr.write(f"request {record.request_id} failed:\n{trace}")
+    return api_error(error, record.request_id)
+
+
+async def read_body(request: Request, kind: type[Body]) -> Body:
+    limit = service_of(request).settings.max_body_bytes
+    stated = request.headers.get("content-length", "")
+    if stated.isdecimal() and int(stated) > limit:
+        raise _too_large(limit)
+    data = bytearray()
+    async for piece in request.stream():
+        data += piece
+        if len(data) > limit:
+            raise _too_large(limit)
+    return decode(bytes(data), kind)
+
+
+def _too_large(limit: int) -> ApiError:
+    return ApiError(
+        413,
+        f"the body has more than {limit / 1e6:g} MB (10^6 bytes), which is what this server takes "
+        "(--max-body-mb): send less",
+        code="body_too_large",
+        headers={"Connection": "close"},  # what was not read is not read
+    )
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of this work, which is cancelled when the client leaves."""
+    working = asyncio.create_task(work)
+    leaving = asyncio.create_task(disconnected(request.receive))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnect
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+def event_stream(
+    request: Request, generation: Generation, events: AsyncGenerator[bytes, None]
+) -> EventStream:
+    """A stream of these events. An error that ends them is an event, too."""
+
+    async def with_error() -> AsyncGenerator[bytes, None]:
+        try:
+            async for data in events:
+                yield data
+        except Exception as error:
+            yield event(msgspec.json.encode(noted(error, generation.record).body()))
+        finally:
+            await events.aclose()
+        yield DONE
+
+    return EventStream(
+        with_error(),
+        service_of(request).settings.keep_alive_s,
+        generation.end,
+        request.app.state.drop,
+    )

@@ -1,0 +1,131 @@
+"""A response of server-sent events: its headers go out before the first event is there, comments
+keep it alive, and neither a client that has left nor one that does not read holds anything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing, suppress
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from moesaic.serve.request_record import record_of
+
+MOST_UNSENT_BYTES = 1 << 20  # a client that leaves more unread is dropped
+UNREAD_S = 30.0  # as is one that takes nothing for so long
+DONE = b"data: [DONE]\n\n"
+_BEGIN = b": the request was accepted\n\n"
+_ALIVE = b": keep-alive\n\n"
+_SLOW = "the client did not read its response and was dropped"
+
+
+def event(data: bytes) -> bytes:
+    """JSON has no line ends of its own."""
+    return b"data: " + data + b"\n\n"
+
+
+async def disconnected(receive: Receive) -> None:
+    """Return when the client has left; its request was read before."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class _Unsent:
+    """Bytes between the engine's pace and the client's."""
+
+    def __init__(self, limit: int) -> None:
+        self._data = bytearray()
+        self._limit = limit
+        self._changed = asyncio.Event()
+        self._ended = False
+
+    def add(self, data: bytes) -> None:
+        if len(self._data) + len(data) > self._limit:
+            raise TimeoutError(_SLOW)
+        self._data += data
+        self._changed.set()
+
+    def end(self) -> None:
+        self._ended = True
+        self._changed.set()
+
+    async def take(self) -> bytes | None:
+        """All there is; None: nothing follows."""
+        await self._changed.wait()
+        data = bytes(self._data)
+        self._data.clear()
+        if not self._ended:
+            self._changed.clear()
+        return data or None
+
+
+class EventStream(Response):
+    """`events` are sent as they come; `on_end` is called when no more are wanted."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        events: AsyncGenerator[bytes, None],
+        keep_alive_s: float,
+        on_end: Callable[[], object],
+        drop: Callable[[Request], object],
+    ) -> None:
+        """`drop` closes the connection of a client that does not read."""
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._events, self._keep_alive_s = events, keep_alive_s
+        self._on_end, self._drop = on_end, drop
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, unsent = Request(scope), _Unsent(MOST_UNSENT_BYTES)
+        writing = asyncio.create_task(self._write(unsent, send))  # first: headers precede prefill
+        reading = asyncio.create_task(self._read(unsent))
+        leaving = asyncio.create_task(disconnected(receive))
+        tasks = (reading, writing, leaving)
+        try:
+            waited = {writing, leaving, reading}
+            while not (writing.done() or leaving.done()):
+                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+                if reading.done():
+                    waited.discard(reading)
+                    reading.result()
+            if writing.done():
+                writing.result()
+        except TimeoutError:
+            record_of(request).error = _SLOW
+            self._drop(request)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._on_end()
+
+    async def _read(self, unsent: _Unsent) -> None:
+        async with aclosing(self._events) as events:
+            async for data in events:
+                unsent.add(data)
+        unsent.end()
+
+    async def _write(self, unsent: _Unsent, send: Send) -> None:
+        await self._send(
+            send,
+            {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            },
+        )
+        data: bytes | None = _BEGIN
+        while data is not None:
+            await self._send(send, {"type": "http.response.body", "body": data, "more_body": True})
+            data = _ALIVE
+            with suppress(TimeoutError):
+                data = await asyncio.wait_for(unsent.take(), self._keep_alive_s)
+        await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, send: Send, message: dict[str, object]) -> None:
+        async with asyncio.timeout(UNREAD_S):
+            await send(message)

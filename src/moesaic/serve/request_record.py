@@ -1,0 +1,67 @@
+"""What one HTTP request was and cost: filled in while it is answered, one line of the log at the
+end."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from starlette.requests import Request
+
+LogFormat = Literal["text", "json"]
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    request_id: str
+    method: str
+    path: str
+    status: int | None = None  # None: no response was begun
+    client: str = ""  # as the queue knows it
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    generated_tokens: int | None = None
+    time_to_first_token_s: float | None = None
+    duration_s: float = 0.0
+    finish_reason: str | None = None
+    error: str | None = None
+
+
+def record_of(request: Request) -> RequestRecord:
+    record = request.state.record
+    assert isinstance(record, RequestRecord), "made by the outermost layer of the app"
+    return record
+
+
+class RequestLog:
+    """Lines on standard error."""
+
+    def __init__(self, form: LogFormat) -> None:
+        self._form = form
+
+    def write(self, record: RequestRecord) -> None:
+        known = {name: value for name, value in asdict(record).items() if value not in (None, "")}
+        for name, value in known.items():
+            if isinstance(value, float):
+                known[name] = round(value, 4)
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        if self._form == "json":
+            line = json.dumps({"time": now, **known})
+        else:
+            line = f"{now} {_text(known)}"
+        sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
+
+
+def _text(known: dict[str, object]) -> str:
+    """What a client has chosen is quoted: it may have line ends."""
+    path, error = json.dumps(known.pop("path")), known.pop("error", None)
+    head = [known.pop("request_id"), known.pop("method"), path, known.pop("status", "-")]
+    client = known.pop("client", None)
+    rest = [f"{name}={value}" for name, value in known.items()]
+    rest += [] if client is None else [f"client={json.dumps(client)}"]
+    rest += [] if error is None else [f"error={json.dumps(error)}"]
+    return " ".join(map(str, [*head, *rest]))

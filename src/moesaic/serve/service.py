@@ -1,0 +1,105 @@
+"""The engine as endpoints see it: which model it is, which requests it has, and whether it may have
+more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from math import ceil
+
+from moesaic.engine.async_llm import AsyncLLM
+from moesaic.engine.input_processor import InputProcessor
+from moesaic.engine.request import Request
+from moesaic.serve.api_error import ApiError, engine_unavailable, impossible, too_many
+from moesaic.serve.generation import Generation
+from moesaic.serve.metrics import ServerMetrics
+from moesaic.serve.request_record import RequestRecord
+from moesaic.serve.server_settings import ServerSettings
+
+_LEAST_RETRY_S, _MOST_RETRY_S = 1, 60
+_LOADING = "the engine is loading its model: ask again in a moment"
+_ENDING = "the server is ending and takes no more requests"
+
+
+class Service:
+    def __init__(self, llm: AsyncLLM, settings: ServerSettings) -> None:
+        assert settings.model_names, "the command line gives one"
+        self.llm, self.settings = llm, settings
+        self.metrics = ServerMetrics()
+        self.generations: dict[Generation, None] = {}  # in order of arrival
+        self.draining = False
+        self.started_at = int(time.time())
+
+    @property
+    def model_name(self) -> str:
+        return self.settings.model_names[0]
+
+    @property
+    def processor(self) -> InputProcessor:
+        return self.llm.input_processor
+
+    def check_model(self, name: str | None) -> None:
+        """A request may leave the model out, since there is one only."""
+        names = self.settings.model_names
+        if name is not None and name not in names:
+            raise ApiError(
+                404,
+                f"there is no model {name!r} here; this server has {', '.join(names)}",
+                param="model",
+                code="model_not_found",
+            )
+
+    def refuse_unavailable(self) -> None:
+        """Raise if no request can be answered now."""
+        if self.draining:
+            raise engine_unavailable(_ENDING)
+        state = self.llm.state
+        if state.failure is not None:
+            raise state.failure
+        if not state.ready:
+            raise engine_unavailable(_LOADING)
+
+    def check_length(self, tokens: Sequence[int]) -> None:
+        context, limit = self.processor.context, self.settings.max_prompt_tokens
+        longest = context - 1 if limit is None else min(limit, context - 1)
+        if len(tokens) > longest:
+            why = f"sequences of {context} tokens, at least one of them generated"
+            if longest == limit:
+                why = f"--max-prompt-tokens {limit}"
+            raise impossible(
+                f"the prompt has {len(tokens)} tokens; this server takes {longest} ({why}): "
+                "shorten it",
+                code="context_length_exceeded",
+            )
+
+    def begin(self, requests: Sequence[Request], record: RequestRecord) -> Generation:
+        """These are the answers of one call; refused where too many wait."""
+        self.refuse_unavailable()
+        self._refuse_too_many(len(requests))
+        generation = Generation(self.llm, requests, record, self.metrics)
+        self.generations[generation] = None
+        generation.on_end = lambda: self.generations.pop(generation, None)
+        return generation
+
+    def end_all(self) -> None:
+        """Cancel what still runs: its clients get an error."""
+        for generation in list(self.generations):
+            generation.stop(engine_unavailable(_ENDING))
+
+    def _refuse_too_many(self, more: int) -> None:
+        there = sum(each.unfinished for each in self.generations)
+        waiting = max(0, there - self.llm.sequences)
+        most = self.llm.sequences + self.settings.max_queue
+        if there + more <= most or (not there and more <= self.llm.sequences):
+            return
+        raise too_many(
+            f"{more} more {'answer was' if more == 1 else 'answers were'} refused: {waiting} wait, "
+            f"and {self.settings.max_queue} may (--max-queue). Ask again later",
+            self._retry_s(waiting),
+        )
+
+    def _retry_s(self, waiting: int) -> int:
+        """Until about half of those that wait have begun."""
+        mean_s = self.metrics.answer.mean or 0.0
+        expected = mean_s * (waiting / 2 / max(1, self.llm.sequences))
+        return min(_MOST_RETRY_S, max(_LEAST_RETRY_S, ceil(expected)))

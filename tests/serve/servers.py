@@ -1,0 +1,127 @@
+"""A real server in a process of its own, and the published client before it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import openai
+
+CALL = "from moesaic.cli.main import main; main()"
+SMALL = ("--port", "0", "--threads", "1", "--accelerator", "none", "--max-sequences", "4")
+SOON_S = 60
+NAME = "moesaic-20m"
+QUESTION = [{"role": "user", "content": "Ann has 5 pens and buys 7 more. How many has she?"}]
+
+
+class Server:
+    def __init__(self, *options: object) -> None:
+        self.lines: list[str] = []
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", CALL, "serve", *SMALL, *map(str, options)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        threading.Thread(target=self._read, daemon=True).start()
+        until(lambda: self._address() is not None or self.process.poll() is not None)
+        found = self._address()
+        assert found is not None, "\n".join(self.lines)
+        self.address = found
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    def client(self, key: str = "unused", **options: Any) -> openai.OpenAI:
+        base = f"{self.address}/v1"
+        return openai.OpenAI(base_url=base, api_key=key, max_retries=0, timeout=SOON_S, **options)
+
+    def get(self, path: str) -> tuple[int, bytes]:
+        return self.ask(path, None)
+
+    def ask(
+        self, path: str, body: object, headers: dict[str, str] | None = None
+    ) -> tuple[int, bytes]:
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{self.address}{path}", data, headers or {})
+        try:
+            with urllib.request.urlopen(request, timeout=SOON_S) as response:
+                return response.status, response.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+    def json(self, path: str, body: object = None) -> Any:
+        status, data = self.ask(path, body)
+        assert status == 200, data
+        return json.loads(data)
+
+    def metric(self, name: str) -> float:
+        _, data = self.get("/metrics")
+        found = re.search(rf"^{re.escape(name)} (\S+)$", data.decode(), re.M)
+        assert found is not None, name
+        return float(found[1])
+
+    def log(self) -> list[dict[str, Any]]:
+        """The lines of requests so far."""
+        return [json.loads(line) for line in self.lines if line.startswith("{")]
+
+    def engine_pid(self) -> int:
+        """The only child process that runs an engine."""
+        pid = self.process.pid
+        with open(f"/proc/{pid}/task/{pid}/children") as children:
+            own = set(children.read().split())
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as children:
+                own |= set(children.read().split())
+        engines = [each for each in own if "engine.process.child" in _command(each)]
+        (found,) = engines
+        return int(found)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(SOON_S)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def _address(self) -> str | None:
+        found = [re.search(r" at (http://\S+)/v1:", line) for line in list(self.lines)]
+        return next((each[1] for each in found if each is not None), None)
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+
+
+@contextmanager
+def server(*options: object) -> Iterator[Server]:
+    made = Server(*options)
+    try:
+        yield made
+    finally:
+        made.kill()
+
+
+def until(condition: Callable[[], bool], seconds: float = SOON_S) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def _command(pid: str) -> str:
+    with suppress(OSError), open(f"/proc/{pid}/cmdline") as command:
+        return command.read()
+    return ""
