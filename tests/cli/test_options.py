@@ -103,7 +103,18 @@ def test_compare_overrides_promotion_of_systems() -> None:
 
 # Does `--help` fit two screens with the usual options, and `--help-all` show every one?
 
-LONG = ("run", "chat", "bench", "eval", "plan", "simulate", "compare", "quality", "calibrate")
+LONG = (
+    "run",
+    "chat",
+    "bench",
+    "eval",
+    "plan",
+    "simulate",
+    "compare",
+    "quality",
+    "calibrate",
+    "serve",
+)
 LINES = 60  # of 80 columns: two screens of 30 lines
 FIRST = 48  # of the command that people try first: two of the smallest terminals, 24 lines each
 

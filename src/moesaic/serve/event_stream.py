@@ -122,8 +122,9 @@ class EventStream(Response):
         while data is not None:
             await self._send(send, {"type": "http.response.body", "body": data, "more_body": True})
             data = _ALIVE
-            with suppress(TimeoutError):
-                data = await asyncio.wait_for(unsent.take(), self._keep_alive_s)
+            with suppress(TimeoutError):  # `wait_for` of Python 3.11 may swallow a cancellation
+                async with asyncio.timeout(self._keep_alive_s):
+                    data = await unsent.take()
         await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, send: Send, message: dict[str, object]) -> None:

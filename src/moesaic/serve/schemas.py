@@ -144,7 +144,7 @@ class DetokenizeRequest(msgspec.Struct):
     model: str | None = None
 
 
-_PLACE = re.compile(r" - at `([^`]*)`$")
+_PLACE = re.compile(r" - at (?:`(?:key|value)` in )?`([^`]*)`$")
 
 
 def decode(data: bytes, kind: type[Body]) -> Body:
@@ -154,7 +154,7 @@ def decode(data: bytes, kind: type[Body]) -> Body:
     except msgspec.ValidationError as error:
         text = str(error)
         place = _PLACE.search(text)
-        path = "" if place is None else place[1].removeprefix("key in ").removeprefix("$")
+        path = "" if place is None else place[1].removeprefix("$")
         what = text if place is None else text[: place.start()]
         where = f"{path.lstrip('.')}: " if path else ""
         raise impossible(

@@ -26,10 +26,12 @@ from moesaic.core.errors import BadFile, ImpossibleSetting, MissingExtra
 if TYPE_CHECKING:
     from moesaic.engine.async_llm import AsyncLLM
     from moesaic.engine.engine_settings import EngineSettings
+    from moesaic.serve.request_record import LogFormat
     from moesaic.serve.server_settings import ServerSettings
 
 _PACKAGES = ("starlette", "uvicorn", "msgspec", "zmq")  # of the serve extra
-_ON_TERMINAL, _ELSEWHERE = "text", "json"
+_ON_TERMINAL: LogFormat = "text"
+_ELSEWHERE: LogFormat = "json"
 
 
 @click.command(cls=ShortHelpCommand, usual=SERVE)
