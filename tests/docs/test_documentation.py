@@ -99,7 +99,8 @@ def test_the_readme_says_which_commands_have_no_json() -> None:
         and not isinstance(command, click.Group)
         and not any("--json" in option.opts for option in command.params)
     ]
-    said = " and ".join(f"`{name}`" for name in sorted(without, reverse=True))
+    *names, last = [f"`{name}`" for name in sorted(without, reverse=True)]
+    said = f"{', '.join(names)} and {last}"
     assert f"`--json` works on every command but {said};" in (ROOT / "README.md").read_text()
 
 

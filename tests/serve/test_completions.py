@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import openai
 import pytest
@@ -14,7 +15,7 @@ TEXT = "Once upon a time"
 
 
 @pytest.fixture(scope="module")
-def client(shared: Server) -> openai.OpenAI:
+def client(shared: Server) -> Any:
     return shared.client()
 
 
@@ -24,18 +25,17 @@ def model() -> Iterator[LLM]:
         yield made
 
 
-def test_greedy_completions_are_those_of_llm(client: openai.OpenAI, model: LLM) -> None:
+def test_greedy_completions_are_those_of_llm(client: Any, model: LLM) -> None:
     prompts = [TEXT, "The day after Monday is"]
     expected = model.generate(prompts, SamplingParams(max_tokens=8, temperature=0.0))
     answer = client.completions.create(model=NAME, prompt=prompts, max_tokens=8, temperature=0)
     assert [choice.text for choice in answer.choices] == [each.text for each in expected]
     assert [choice.index for choice in answer.choices] == [0, 1]
-    assert answer.usage is not None
     assert answer.usage.prompt_tokens == sum(len(each.prompt_tokens) for each in expected)
     assert answer.usage.completion_tokens == sum(len(each.tokens) for each in expected)
 
 
-def test_token_ids_are_a_prompt_too(client: openai.OpenAI, shared: Server) -> None:
+def test_token_ids_are_a_prompt_too(client: Any, shared: Server) -> None:
     tokens = shared.json("/tokenize", {"prompt": TEXT})["tokens"]
     answers = [
         client.completions.create(model=NAME, prompt=each, max_tokens=6, temperature=0)
@@ -44,7 +44,7 @@ def test_token_ids_are_a_prompt_too(client: openai.OpenAI, shared: Server) -> No
     assert len({answer.choices[0].text for answer in answers}) == 1
 
 
-def test_a_stream_has_the_same_text(client: openai.OpenAI) -> None:
+def test_a_stream_has_the_same_text(client: Any) -> None:
     asked = {"model": NAME, "prompt": TEXT, "max_tokens": 8, "temperature": 0}
     whole = client.completions.create(**asked).choices[0].text
     chunks = list(client.completions.create(**asked, stream=True))
@@ -53,7 +53,7 @@ def test_a_stream_has_the_same_text(client: openai.OpenAI) -> None:
     assert all(chunk.choices[0].finish_reason is None for chunk in chunks[:-1])
 
 
-def test_logprobs_are_parallel_lists(client: openai.OpenAI) -> None:
+def test_logprobs_are_parallel_lists(client: Any) -> None:
     asked = {"model": NAME, "prompt": TEXT, "max_tokens": 5, "temperature": 0, "logprobs": 2}
     choice = client.completions.create(**asked).choices[0]
     known = choice.logprobs
@@ -67,7 +67,7 @@ def test_logprobs_are_parallel_lists(client: openai.OpenAI) -> None:
         assert logprob == pytest.approx(max(best.values()))
 
 
-def test_an_echo_begins_with_the_prompt(client: openai.OpenAI) -> None:
+def test_an_echo_begins_with_the_prompt(client: Any) -> None:
     asked = {"model": NAME, "prompt": TEXT, "max_tokens": 4, "temperature": 0}
     plain = client.completions.create(**asked).choices[0].text
     assert client.completions.create(**asked, echo=True).choices[0].text == TEXT + plain
@@ -82,17 +82,14 @@ def test_tokens_become_the_text_again(shared: Server) -> None:
     assert shared.json("/detokenize", {"tokens": made["tokens"]})["prompt"] == TEXT
 
 
-def test_a_conversation_has_the_tokens_that_an_answer_counts(
-    client: openai.OpenAI, shared: Server
-) -> None:
+def test_a_conversation_has_the_tokens_that_an_answer_counts(client: Any, shared: Server) -> None:
     messages = [{"role": "user", "content": "Hello"}]
     made = shared.json("/tokenize", {"messages": messages})
     answer = client.chat.completions.create(model=NAME, messages=messages, max_tokens=1)
-    assert answer.usage is not None
     assert made["count"] == answer.usage.prompt_tokens
 
 
-def test_the_model_is_listed(client: openai.OpenAI) -> None:
+def test_the_model_is_listed(client: Any) -> None:
     (model,) = client.models.list().data
     assert model.id == NAME
     assert client.models.retrieve(NAME).id == NAME
