@@ -30,6 +30,7 @@ def refused(server: Server, path: str, body: object, status: int = 400) -> dict[
         ({"max_tokens": 0}, "max_tokens", "at least 1"),
         ({"max_tokens": True}, "max_tokens", "Expected `int | null`, got `bool`"),
         ({"n": 2, "temperature": 0}, None, "would all be the same"),
+        ({"n": 1000, "temperature": 1}, "n", "this server takes 516: 4 are written at a time"),
         ({"stop": [3]}, "stop", "Expected `str`"),
         ({"stop": ""}, "stop", "leave it out"),
         ({"logit_bias": {"no number": 1}}, "logit_bias", "Expected `int`"),

@@ -88,12 +88,16 @@ def engine_unavailable(what: str) -> ApiError:
     )
 
 
+def engine_lost(error: Exception) -> ApiError:
+    return engine_unavailable(str(error).partition(_LOG)[0])
+
+
 def api_error(error: Exception, request_id: str) -> ApiError:
     """What a client may know of an error."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, EngineEnded):
-        return engine_unavailable(str(error).partition(_LOG)[0])
+        return engine_lost(error)
     if isinstance(error, ImpossibleRequest) and not isinstance(error, WorkerEnded | StuckGrammar):
         return impossible(str(error), _parameter(str(error)))
     if isinstance(error, MoesaicError):

@@ -42,13 +42,14 @@ async def chat_completions(request: HttpRequest) -> Response:
     record_of(request).client = sender.client
     requests = await asyncio.to_thread(_requests, service, asked, sender)
     generation = service.begin(requests, record_of(request))
-    answer = ChatAnswer(service, asked, generation)
-    if asked.stream:
-        return event_stream(request, generation, answer.events())
     try:
+        answer = ChatAnswer(service, asked, generation)
+        if asked.stream:
+            return event_stream(request, generation, answer.events())
         return json_response(await while_connected(request, answer.whole()))
-    finally:
+    except BaseException:
         generation.end()
+        raise
 
 
 def _requests(service: Service, asked: ChatRequest, sender: Sender) -> list[Request]:

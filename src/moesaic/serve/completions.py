@@ -38,13 +38,14 @@ async def completions(request: HttpRequest) -> Response:
     record_of(request).client = sender.client
     requests = await asyncio.to_thread(_requests, service, asked, sender)
     generation = service.begin(requests, record_of(request))
-    answer = CompletionAnswer(service, asked, generation)
-    if asked.stream:
-        return event_stream(request, generation, answer.events())
     try:
+        answer = CompletionAnswer(service, asked, generation)
+        if asked.stream:
+            return event_stream(request, generation, answer.events())
         return json_response(await while_connected(request, answer.whole()))
-    finally:
+    except BaseException:
         generation.end()
+        raise
 
 
 def _refuse_unsupported(asked: CompletionRequest) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -52,8 +53,9 @@ class RequestLog:
             line = json.dumps({"time": now, **known})
         else:
             line = f"{now} {_text(known)}"
-        sys.stderr.write(f"{line}\n")
-        sys.stderr.flush()
+        with suppress(OSError, ValueError):  # a server goes on when its log is closed
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
 
 
 def _text(known: dict[str, object]) -> str:

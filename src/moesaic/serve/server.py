@@ -7,7 +7,7 @@ import errno
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import uvicorn
 from starlette.requests import Request
@@ -19,6 +19,7 @@ from moesaic.serve.service import Service
 
 _LAST_WORDS_S = 5  # for responses to be sent after their answers were cancelled
 _BACKLOG = 2048
+_SEND_BUFFER_BYTES = 1 << 18  # of the system, per connection: it grows to megabytes otherwise
 
 
 def bind(settings: ServerSettings) -> socket.socket:
@@ -36,6 +37,7 @@ def bind(settings: ServerSettings) -> socket.socket:
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER_BYTES)
         bound.bind(address)
     except OSError as error:
         bound.close()
@@ -123,10 +125,9 @@ class _Server(uvicorn.Server):
         """Close a client's connection without waiting for what it has not read."""
         address = request.scope.get("client")
         for connection in list(self.server_state.connections):
-            transport = getattr(connection, "transport", None)
-            if transport is not None and transport.get_extra_info("peername")[:2] == address:
-                with suppress(OSError):
-                    transport.abort()
+            peer = connection.transport.get_extra_info("peername")
+            if peer is not None and peer[:2] == address:
+                connection.transport.abort()
 
 
 def _cannot_bind(host: str, port: int, error: OSError) -> ImpossibleSetting:

@@ -10,7 +10,7 @@ from math import ceil
 from moesaic.engine.async_llm import AsyncLLM
 from moesaic.engine.input_processor import InputProcessor
 from moesaic.engine.request import Request
-from moesaic.serve.api_error import ApiError, engine_unavailable, impossible, too_many
+from moesaic.serve.api_error import ApiError, engine_lost, engine_unavailable, impossible, too_many
 from moesaic.serve.generation import Generation
 from moesaic.serve.metrics import ServerMetrics
 from moesaic.serve.request_record import RequestRecord
@@ -55,7 +55,7 @@ class Service:
             raise engine_unavailable(_ENDING)
         state = self.llm.state
         if state.failure is not None:
-            raise state.failure
+            raise engine_lost(state.failure)
         if not state.ready:
             raise engine_unavailable(_LOADING)
 
@@ -90,7 +90,14 @@ class Service:
         there = sum(each.unfinished for each in self.generations)
         waiting = max(0, there - self.llm.sequences)
         most = self.llm.sequences + self.settings.max_queue
-        if there + more <= most or (not there and more <= self.llm.sequences):
+        if more > most:
+            raise impossible(
+                f"{more} answers were asked for at once; this server takes {most}: "
+                f"{self.llm.sequences} are written at a time, and {self.settings.max_queue} may "
+                "wait (--max-queue)",
+                "n",
+            )
+        if there + more <= most:
             return
         raise too_many(
             f"{more} more {'answer was' if more == 1 else 'answers were'} refused: {waiting} wait, "

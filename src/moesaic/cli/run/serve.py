@@ -128,6 +128,7 @@ def serve(model: str | None, **asked: Any) -> None:
     settings = engine_settings(asked)
     folder = model_folder(model, settings)
     serving = _server_settings(asked, _name(model, folder))
+    _check_tokenizer(folder)
 
     from moesaic.serve.server import address_of, bind, run
     from moesaic.serve.service import Service
@@ -153,6 +154,16 @@ def _name(model: str | None, folder: Path) -> str:
     if model is None or Path(model).exists():
         return folder.resolve().name
     return model
+
+
+def _check_tokenizer(folder: Path) -> None:
+    from moesaic.models.text.tokenizer import has_tokenizer
+
+    if not has_tokenizer(folder):
+        raise ImpossibleSetting(
+            f"the model in {str(folder)!r} has no tokenizer.json, so it can answer no text: add "
+            "the file to its directory, or generate from token ids with `moesaic run --prompt-ids`"
+        )
 
 
 def _server_settings(asked: Mapping[str, Any], name: str) -> ServerSettings:

@@ -84,13 +84,13 @@ class ChatTemplate:
             "messages": [dict(message) for message in messages],
         }
         try:
-            variables = json.dumps(given)
+            text = json.dumps(given)
         except (TypeError, ValueError, RecursionError) as error:
             raise ImpossibleSetting(
                 f"a conversation consists of texts, lists and tables of them: {error}"
             ) from None
-        longest = self._limits.characters + 2 * len(variables)
-        return f'{{"longest": {longest}, "variables": {variables}}}'
+        longest = self._limits.characters + 2 * len(text)
+        return f'{{"longest": {longest}, "variables": {text}}}'
 
     def _ask(self, request: str) -> Mapping[str, Any]:
         """One request at a time: an answer belongs to the request before it."""
