@@ -10,8 +10,6 @@ from command import refused
 
 from moesaic.cli.run import serve
 
-pytest.importorskip("uvicorn")
-
 
 def test_a_port_in_use_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

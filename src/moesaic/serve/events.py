@@ -1,5 +1,7 @@
-"""What an answer consists of, piece by piece: text, reasoning and tool calls. An output parser
-makes these events of a model's text, and the endpoints write them in the form of their API."""
+"""What a model's answer consists of, in the order in which it was written.
+
+`ToolArguments` are fragments of the JSON object of a call's arguments. Together they are valid JSON
+if the model has finished the call; what happens otherwise is described in docs/tool-formats.md."""
 
 from __future__ import annotations
 
@@ -19,15 +21,15 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class ToolCallBegin:
-    index: int  # among the calls of this answer
+    index: int  # from 0, in the order of the calls of one answer
     name: str
-    id: str | None  # None: the model gives none
+    id: str | None = None  # as the model wrote it; None where its format has none
 
 
 @dataclass(frozen=True, slots=True)
 class ToolArguments:
     index: int
-    text: str  # the next part of the call's arguments, which together are JSON
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +41,13 @@ Event = TextDelta | ReasoningDelta | ToolCallBegin | ToolArguments | ToolCallEnd
 
 
 class OutputParser(Protocol):
-    """Reads one answer."""
+    """Reads one answer. However the text is cut into pieces, the same events result, but for the
+    lengths of fragments. No text makes a parser raise an error."""
 
     def feed(self, text: str) -> list[Event]:
-        """The events that this text completes."""
+        """The events that are certain since the last call, perhaps none."""
+        ...
 
     def finish(self) -> list[Event]:
-        """The events at the end of the answer."""
+        """The rest, now that the answer has ended. Nothing may be fed afterwards."""
+        ...
