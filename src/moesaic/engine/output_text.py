@@ -38,6 +38,11 @@ class OutputText:
         return self._detokenizer is not None and self._stop.may_stop
 
     @property
+    def stopped_by(self) -> str | None:
+        """The stop string that ended it."""
+        return self._stop.stopped_by
+
+    @property
     def text(self) -> str | None:
         """All that was shown."""
         return None if self._detokenizer is None else "".join(self._pieces)
@@ -65,6 +70,7 @@ class StopChecker:
         assert all(self._stop), "an empty string is in every text"
         self._held = ""
         self._stopped = False
+        self.stopped_by: str | None = None
 
     @property
     def may_stop(self) -> bool:
@@ -90,6 +96,7 @@ class StopChecker:
 
     def _stop_at(self, text: str, start: int) -> Shown:
         self._held, self._stopped = "", True
+        self.stopped_by = next(stop for stop in self._stop if text.startswith(stop, start))
         return Shown(text[:start], True)
 
     def _found(self, text: str) -> int | None:

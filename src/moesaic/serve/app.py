@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from moesaic.serve.anthropic.messages import count_tokens, messages
 from moesaic.serve.api_error import ApiError
 from moesaic.serve.chat import chat_completions
 from moesaic.serve.completions import completions
@@ -25,6 +26,8 @@ from moesaic.serve.tokens import detokenize, tokenize
 _ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/v1/chat/completions", chat_completions),
     ("POST", "/v1/completions", completions),
+    ("POST", "/v1/messages", messages),
+    ("POST", "/v1/messages/count_tokens", count_tokens),
     ("GET", "/v1/models", models),
     ("GET", "/v1/models/{model:path}", one_model),
     ("POST", "/tokenize", tokenize),

@@ -14,8 +14,9 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from moesaic.serve.api_error import CLIENT_GONE, ApiError, api_error, expected
-from moesaic.serve.event_stream import DONE, EventStream, disconnected, event
+from moesaic.serve.anthropic.error_form import MESSAGES, error_body
+from moesaic.serve.api_error import CLIENT_GONE, ApiError, api_error, expected, json_response
+from moesaic.serve.event_stream import DONE, EventStream, disconnected, event, named_event
 from moesaic.serve.generation import Generation
 from moesaic.serve.request_record import RequestRecord, record_of
 from moesaic.serve.schemas import Body, decode
@@ -40,9 +41,16 @@ def answers_errors(endpoint: Endpoint) -> Endpoint:
             record_of(request).error = "the client has left"
             return Response(status_code=CLIENT_GONE)
         except Exception as error:
-            return noted(error, record_of(request)).response()
+            return error_response(noted(error, record_of(request)), record_of(request))
 
     return answer
+
+
+def error_response(error: ApiError, record: RequestRecord) -> Response:
+    """In the form of the API that was asked."""
+    if record.path.startswith(MESSAGES):
+        return json_response(error_body(error, record.request_id), error.status, error.headers)
+    return error.response()
 
 
 def noted(error: Exception, record: RequestRecord) -> ApiError:
@@ -93,19 +101,23 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Result]) -
 
 
 def event_stream(
-    request: Request, generation: Generation, events: AsyncGenerator[bytes, None]
+    request: Request,
+    generation: Generation,
+    events: AsyncGenerator[bytes, None],
+    last: bytes = DONE,
 ) -> EventStream:
-    """A stream of these events. An error that ends them is an event, too."""
+    """A stream of these events, and then the last one. An error that ends them is an event, too."""
 
     async def with_error() -> AsyncGenerator[bytes, None]:
         try:
             async for data in events:
                 yield data
         except Exception as error:
-            yield event(msgspec.json.encode(noted(error, generation.record).body()))
+            yield _error_event(noted(error, generation.record), generation.record)
         finally:
             await events.aclose()
-        yield DONE
+        if last:
+            yield last
 
     return EventStream(
         with_error(),
@@ -113,3 +125,9 @@ def event_stream(
         generation.end,
         request.app.state.drop,
     )
+
+
+def _error_event(error: ApiError, record: RequestRecord) -> bytes:
+    if record.path.startswith(MESSAGES):
+        return named_event("error", msgspec.json.encode(error_body(error, record.request_id)))
+    return event(msgspec.json.encode(error.body()))

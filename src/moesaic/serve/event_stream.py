@@ -26,6 +26,10 @@ def event(data: bytes) -> bytes:
     return b"data: " + data + b"\n\n"
 
 
+def named_event(name: str, data: bytes) -> bytes:
+    return b"event: " + name.encode() + b"\n" + event(data)
+
+
 async def disconnected(receive: Receive) -> None:
     """Return when the client has left; its request was read before."""
     while (await receive())["type"] != "http.disconnect":

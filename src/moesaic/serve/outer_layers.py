@@ -8,11 +8,13 @@ from time import perf_counter
 from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from moesaic.serve.api_error import CLIENT_GONE, ApiError
+from moesaic.serve.endpoint import error_response
 from moesaic.serve.metrics import ServerMetrics
-from moesaic.serve.request_record import RequestLog, RequestRecord
+from moesaic.serve.request_record import RequestLog, RequestRecord, record_of
 from moesaic.serve.server_settings import ServerSettings
 
 REQUEST_ID = "x-request-id"
@@ -60,7 +62,8 @@ class RequireKey:
         if scope["type"] == "http" and scope["path"] != _OPEN:
             key = _key(Headers(scope=scope))
             if not self._settings.accepts(key):
-                await _unauthorized(key).response()(scope, receive, send)
+                record = record_of(Request(scope))
+                await error_response(_unauthorized(key), record)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 

@@ -1,0 +1,1 @@
+"""The Messages API, as Anthropic's clients use it."""
