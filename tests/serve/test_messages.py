@@ -38,6 +38,12 @@ def client(shared: Server) -> Any:
     return client_of(shared)
 
 
+def kind_of(error: anthropic.APIStatusError) -> str:
+    body: Any = error.body
+    assert body["type"] == "error"
+    return str(body["error"]["type"])
+
+
 def ask(client: Any, **options: Any) -> Any:
     return client.messages.create(
         **{"model": NAME, "messages": QUESTION, "max_tokens": 24, "extra_body": GREEDY} | options
@@ -110,14 +116,13 @@ def test_mistakes_are_refused_in_the_form_of_this_api(
 ) -> None:
     with pytest.raises(anthropic.BadRequestError, match=words) as caught:
         ask(client, **options)
-    assert caught.value.body["type"] == "error"
-    assert caught.value.body["error"]["type"] == "invalid_request_error"
+    assert kind_of(caught.value) == "invalid_request_error"
 
 
 def test_unknown_models_and_large_bodies(client: Any) -> None:
     with pytest.raises(anthropic.NotFoundError) as caught:
         ask(client, model="claude")
-    assert caught.value.body["error"]["type"] == "not_found_error"
+    assert kind_of(caught.value) == "not_found_error"
     with pytest.raises(anthropic.APIStatusError) as large:
         ask(client, system="x" * 200_000)
     assert large.value.status_code == 413
@@ -132,7 +137,7 @@ def locked() -> Iterator[Server]:
 def test_a_key_is_asked_for(locked: Server) -> None:
     with pytest.raises(anthropic.AuthenticationError) as caught:
         ask(client_of(locked, "wrong"))
-    assert caught.value.body["error"]["type"] == "authentication_error"
+    assert kind_of(caught.value) == "authentication_error"
     assert ask(client_of(locked, "right"), max_tokens=1).stop_reason == "max_tokens"
 
 

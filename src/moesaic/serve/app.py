@@ -19,6 +19,13 @@ from moesaic.serve.completions import completions
 from moesaic.serve.endpoint import Endpoint, answers_errors
 from moesaic.serve.outer_layers import REQUEST_ID, RecordRequests, RequireKey
 from moesaic.serve.request_record import RequestLog
+from moesaic.serve.responses.responses import (
+    create_response,
+    delete_response,
+    input_items,
+    one_response,
+)
+from moesaic.serve.responses.store import ResponseStore
 from moesaic.serve.service import Service
 from moesaic.serve.status import health, metrics, models, one_model, props, slots
 from moesaic.serve.tokens import detokenize, tokenize
@@ -28,6 +35,10 @@ _ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("POST", "/v1/completions", completions),
     ("POST", "/v1/messages", messages),
     ("POST", "/v1/messages/count_tokens", count_tokens),
+    ("POST", "/v1/responses", create_response),
+    ("GET", "/v1/responses/{response}", one_response),
+    ("DELETE", "/v1/responses/{response}", delete_response),
+    ("GET", "/v1/responses/{response}/input_items", input_items),
     ("GET", "/v1/models", models),
     ("GET", "/v1/models/{model:path}", one_model),
     ("POST", "/tokenize", tokenize),
@@ -48,7 +59,7 @@ def make_app(service: Service, drop: Callable[[Request], object]) -> Starlette:
             Middleware(
                 CORSMiddleware,
                 allow_origins=settings.cors,
-                allow_methods=("GET", "POST"),
+                allow_methods=("GET", "POST", "DELETE"),
                 allow_headers=("*",),
                 expose_headers=(REQUEST_ID,),
             )
@@ -64,6 +75,7 @@ def make_app(service: Service, drop: Callable[[Request], object]) -> Starlette:
         exception_handlers={HTTPException: _no_such_route},
     )
     app.state.service, app.state.drop = service, drop
+    app.state.responses = ResponseStore()
     return app
 
 

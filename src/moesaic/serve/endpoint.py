@@ -22,6 +22,7 @@ from moesaic.serve.request_record import RequestRecord, record_of
 from moesaic.serve.schemas import Body, decode
 from moesaic.serve.service import Service
 
+_RESPONSES = "/v1/responses"
 Endpoint = Callable[[Request], Awaitable[Response]]
 Result = TypeVar("Result")
 
@@ -130,4 +131,7 @@ def event_stream(
 def _error_event(error: ApiError, record: RequestRecord) -> bytes:
     if record.path.startswith(MESSAGES):
         return named_event("error", msgspec.json.encode(error_body(error, record.request_id)))
+    if record.path.startswith(_RESPONSES):
+        fields = {"code": error.code, "message": error.message, "param": error.param}
+        return named_event("error", msgspec.json.encode({"type": "error", **fields}))
     return event(msgspec.json.encode(error.body()))

@@ -91,7 +91,12 @@ class MessageAnswer:
     async def events(self) -> AsyncGenerator[bytes, None]:
         """The head comes first, before the engine has read the prompt."""
         usage = self._usage() | {"output_tokens": 0}
-        empty = {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+        empty: dict[str, Any] = {
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": usage,
+        }
         yield _sent({"type": "message_start", "message": self._head | empty})
         async with aclosing(self._events()) as events:
             async for event in events:

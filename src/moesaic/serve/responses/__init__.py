@@ -1,0 +1,1 @@
+"""The Responses API, as OpenAI's newer clients use it."""

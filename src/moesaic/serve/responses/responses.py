@@ -1,0 +1,209 @@
+"""POST /v1/responses, and what it has stored."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from starlette.requests import Request as HttpRequest
+from starlette.responses import Response
+
+from moesaic.engine.request import Request, Sender
+from moesaic.serve.api_error import impossible, json_response
+from moesaic.serve.client_name import client_name
+from moesaic.serve.conversation import check_tool_choice, conversation_tokens
+from moesaic.serve.endpoint import event_stream, read_body, service_of, while_connected
+from moesaic.serve.event_stream import named_event
+from moesaic.serve.events import ReasoningDelta
+from moesaic.serve.generation import Generation
+from moesaic.serve.output_parsers import output_parser
+from moesaic.serve.request_record import record_of
+from moesaic.serve.responses.output import Output
+from moesaic.serve.responses.schemas import Item, ResponsesRequest
+from moesaic.serve.responses.store import ResponseStore, Stored
+from moesaic.serve.responses.to_chat import chat_request
+from moesaic.serve.sampling import chat_params
+from moesaic.serve.schemas import ChatRequest
+from moesaic.serve.service import Service
+
+
+async def create_response(request: HttpRequest) -> Response:
+    service = service_of(request)
+    asked = await read_body(request, ResponsesRequest)
+    service.check_model(asked.model)
+    service.refuse_unavailable()
+    _check(asked)
+    store = store_of(request)
+    earlier: list[Item] = []
+    if asked.previous_response_id is not None:
+        earlier = store.get(asked.previous_response_id, "previous_response_id").conversation
+    chat = chat_request(asked, earlier)
+    check_tool_choice(chat)
+    sender = Sender(client_name(request, asked.user))
+    record_of(request).client = sender.client
+    requests = await asyncio.to_thread(_requests, service, chat, sender)
+    generation = service.begin(requests, record_of(request))
+    given = (*earlier, *asked.items)
+    answer = ResponseAnswer(service, asked, chat, generation, store, given)
+    if asked.stream:
+        return event_stream(request, generation, answer.events(), last=b"")
+    try:
+        return json_response(await while_connected(request, answer.whole()))
+    finally:
+        generation.end()
+
+
+async def one_response(request: HttpRequest) -> Response:
+    return json_response(store_of(request).get(request.path_params["response"]).response)
+
+
+async def input_items(request: HttpRequest) -> Response:
+    """The newest first, as the published API lists them."""
+    items = store_of(request).get(request.path_params["response"]).input
+    return json_response({"object": "list", "data": [*reversed(items)], "has_more": False})
+
+
+async def delete_response(request: HttpRequest) -> Response:
+    response_id = request.path_params["response"]
+    store_of(request).remove(response_id)
+    return json_response({"id": response_id, "object": "response", "deleted": True})
+
+
+def store_of(request: HttpRequest) -> ResponseStore:
+    store = request.app.state.responses
+    assert isinstance(store, ResponseStore), "the app is made with one"
+    return store
+
+
+def _check(asked: ResponsesRequest) -> None:
+    if asked.background:
+        raise impossible("background is not possible here: leave it out, and stream", "background")
+    if asked.conversation is not None:
+        raise impossible(
+            "conversations are not kept here: use previous_response_id, or send all as input",
+            "conversation",
+        )
+    if not asked.items:
+        raise impossible("input is empty: a conversation needs at least one message", "input")
+
+
+def _requests(service: Service, chat: ChatRequest, sender: Sender) -> list[Request]:
+    processor = service.processor
+    params = chat_params(chat, processor.defaults, processor.context)
+    tokens = conversation_tokens(chat, processor.tokenizer)
+    service.check_length(tokens)
+    return processor.completions(tokens, params, sender)
+
+
+class ResponseAnswer:
+    def __init__(
+        self,
+        service: Service,
+        asked: ResponsesRequest,
+        chat: ChatRequest,
+        generation: Generation,
+        store: ResponseStore,
+        given: Sequence[Item],
+    ) -> None:
+        """`given`: the conversation in front of its output."""
+        self._generation, self._parser = generation, output_parser(chat)
+        self._store = store if asked.store is not False else None
+        self._given = tuple(given)
+        self._output, self._reasoning_tokens = Output(), 0
+        self._head = _head(asked, service.model_name)
+
+    async def whole(self) -> dict[str, Any]:
+        last: dict[str, Any] = {}
+        async with aclosing(self._events()) as events:
+            async for event in events:
+                last = event
+        response: dict[str, Any] = last["response"]
+        return response
+
+    async def events(self) -> AsyncGenerator[bytes, None]:
+        """The head comes first, before the engine has read the prompt."""
+        number = count()
+        for kind in ("response.created", "response.in_progress"):
+            yield _sent({"type": kind, "response": self._response("in_progress")}, next(number))
+        async with aclosing(self._events()) as events:
+            async for event in events:
+                yield _sent(event, next(number))
+
+    async def _events(self) -> AsyncGenerator[dict[str, Any], None]:
+        async with aclosing(self._generation.parts()) as parts:
+            async for _, _, chunk in parts:
+                found = self._parser.feed(chunk.text)
+                ends = chunk.finish_reason is not None
+                if ends:
+                    found = [*found, *self._parser.finish()]
+                self._reasoning_tokens += any(isinstance(each, ReasoningDelta) for each in found)
+                for each in found:
+                    for event in self._output.add(each):
+                        yield event
+                if ends:
+                    status = "completed" if chunk.finish_reason == "stop" else "incomplete"
+                    for event in self._output.end(status):
+                        yield event
+                    yield {"type": f"response.{status}", "response": self._ended(status)}
+
+    def _ended(self, status: str) -> dict[str, Any]:
+        response = self._response(status) | {"usage": self._usage()}
+        if status == "incomplete":
+            response["incomplete_details"] = {"reason": "max_output_tokens"}
+        if self._store is not None:
+            self._store.add(Stored(response, self._given))
+        return response
+
+    def _response(self, status: str) -> dict[str, Any]:
+        return self._head | {"status": status, "output": [*self._output.items]}
+
+    def _usage(self) -> dict[str, Any]:
+        generation = self._generation
+        read, written = generation.prompt_tokens, generation.generated_tokens
+        return {
+            "input_tokens": read,
+            "input_tokens_details": {
+                "cached_tokens": generation.cached_tokens,
+                "cache_write_tokens": 0,
+            },
+            "output_tokens": written,
+            "output_tokens_details": {"reasoning_tokens": self._reasoning_tokens},
+            "total_tokens": read + written,
+        }
+
+
+def _head(asked: ResponsesRequest, model: str) -> dict[str, Any]:
+    """What a response repeats of its request."""
+    form = None if asked.text is None else asked.text.format
+    return {
+        "id": f"resp_{uuid4().hex}",
+        "object": "response",
+        "created_at": int(time.time()),
+        "model": model,
+        "error": None,
+        "incomplete_details": None,
+        "instructions": asked.instructions,
+        "max_output_tokens": asked.max_output_tokens,
+        "metadata": asked.metadata or {},
+        "parallel_tool_calls": asked.parallel_tool_calls is not False,
+        "previous_response_id": asked.previous_response_id,
+        "store": asked.store is not False,
+        "temperature": asked.temperature,
+        "text": {"format": {"type": "text"} if form is None else msgspec.to_builtins(form)},
+        "tool_choice": asked.tool_choice or "auto",
+        "tools": msgspec.to_builtins(asked.tools or []),
+        "top_p": asked.top_p,
+        "truncation": "disabled",
+        "usage": None,
+        "user": asked.user,
+    }
+
+
+def _sent(event: dict[str, Any], number: int) -> bytes:
+    return named_event(event["type"], msgspec.json.encode(event | {"sequence_number": number}))
