@@ -7,6 +7,7 @@ import asyncio
 import sys
 import traceback
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import suppress
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ from moesaic.serve.schemas import Body, decode
 from moesaic.serve.service import Service
 
 _RESPONSES = "/v1/responses"
+_MOST_READ_AWAY, _READ_AWAY_S = 256 << 20, 10.0  # of a body that is too large
 Endpoint = Callable[[Request], Awaitable[Response]]
 Result = TypeVar("Result")
 
@@ -66,14 +68,28 @@ def noted(error: Exception, record: RequestRecord) -> ApiError:
 async def read_body(request: Request, kind: type[Body]) -> Body:
     limit = service_of(request).settings.max_body_bytes
     stated = request.headers.get("content-length", "")
-    if stated.isdecimal() and int(stated) > limit:
-        raise _too_large(limit)
-    data = bytearray()
-    async for piece in request.stream():
-        data += piece
-        if len(data) > limit:
-            raise _too_large(limit)
-    return decode(bytes(data), kind)
+    pieces, data = request.stream(), bytearray()
+    if not (stated.isdecimal() and int(stated) > limit):
+        async for piece in pieces:
+            data += piece
+            if len(data) > limit:
+                break
+        else:
+            return decode(bytes(data), kind)
+    await _read_away(pieces)
+    raise _too_large(limit)
+
+
+async def _read_away(pieces: AsyncGenerator[bytes, None]) -> None:
+    """Most clients read an answer only when they have sent all, and a connection that is closed
+    before takes the answer with it."""
+    left = _MOST_READ_AWAY
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_READ_AWAY_S):
+            async for piece in pieces:
+                left -= len(piece)
+                if left < 0:
+                    return
 
 
 def _too_large(limit: int) -> ApiError:
