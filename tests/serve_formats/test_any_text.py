@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 import pytest
 from format_answers import ANSWERS, Parsed, events_of, joined, parsed, text_of
@@ -31,7 +32,7 @@ each_answer = pytest.mark.parametrize(("names", "text"), WITH_REASONING.items(),
 
 def cut(text: str, places: list[int]) -> list[str]:
     edges = sorted({0, len(text), *(place % (len(text) + 1) for place in places)})
-    return [text[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [text[a:b] for a, b in pairwise(edges)]
 
 
 def same_however_cut(names: tuple[str, str], text: str, places: list[int]) -> Parsed:

@@ -182,7 +182,7 @@ class InputProcessor:
             sampling=SamplingState.start(params, prompt, number, constraint),
             max_new_tokens=min(params.max_tokens, left),
             eos=frozenset(params.stop_token_ids) | (set() if params.ignore_eos else self._eos_ids),
-            output=OutputText(self._tokenizer, params.stop),
+            output=OutputText(self._tokenizer, params.stop, params.keep_special_tokens),
             client=sender.client,
             priority=sender.priority,
             boundaries=self._message_ends(prompt) if boundaries is None else tuple(boundaries),

@@ -12,8 +12,18 @@ from moesaic.models.text.tokenizer import Tokenizer
 class OutputText:
     """The text of an answer. Without a tokenizer there is none."""
 
-    def __init__(self, tokenizer: Tokenizer | None, stop: Iterable[str] = ()) -> None:
-        self._detokenizer = None if tokenizer is None else Detokenizer(tokenizer)
+    def __init__(
+        self,
+        tokenizer: Tokenizer | None,
+        stop: Iterable[str] = (),
+        keep_special: Iterable[str] = (),
+    ) -> None:
+        """`keep_special` are texts of special tokens that are shown; those that the tokenizer does
+        not have say nothing."""
+        self._detokenizer = None
+        if tokenizer is not None:
+            kept = frozenset(tokenizer.added[t] for t in keep_special if t in tokenizer.added)
+            self._detokenizer = Detokenizer(tokenizer, keep=kept)
         self._stop = StopChecker(stop)
         self._pieces: list[str] = []
 

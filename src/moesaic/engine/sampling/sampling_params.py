@@ -102,6 +102,9 @@ class SamplingParams:
     # say otherwise, additionalProperties is false
     grammar: str | None = None  # Lark or GBNF
     regex: str | None = None  # of the whole text
+    # Special tokens that stay in the text, by their own text; kept as a tuple. Those of them that a
+    # model does not have say nothing. Without: a text has no special tokens.
+    keep_special_tokens: Sequence[str] = ()
     form: str | None = field(default=None, init=False, repr=False, compare=False)  # llguidance's
 
     def __post_init__(self) -> None:
@@ -118,7 +121,9 @@ class SamplingParams:
                 f"min_tokens is {self.min_tokens}; it can be at most max_tokens, which is "
                 f"{self.max_tokens}: ask for fewer, or raise max_tokens"
             )
-        self._keep("stop", _strings(self.stop))
+        self._keep("stop", _strings("stop", self.stop))
+        kept = _strings("keep_special_tokens", self.keep_special_tokens)
+        self._keep("keep_special_tokens", kept)
         self._keep("logit_bias", checked_bias(self.logit_bias))
         self._keep("stop_token_ids", checked_ids("stop_token_ids", self.stop_token_ids))
         self._check_n()
@@ -199,12 +204,12 @@ def _is_number(value: object, kind: type) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool)
 
 
-def _strings(stop: object) -> tuple[str, ...]:
-    several = (stop,) if isinstance(stop, str) else stop
+def _strings(name: str, value: object) -> tuple[str, ...]:
+    several = (value,) if isinstance(value, str) else value
     if not isinstance(several, tuple | list) or not all(isinstance(one, str) for one in several):
-        raise ImpossibleSetting(f"stop is {stop!r}; it must be a string or a list of strings")
+        raise ImpossibleSetting(f"{name} is {value!r}; it must be a string or a list of strings")
     if "" in several:
         raise ImpossibleSetting(
-            "stop has an empty string, which every text has at once; leave it out"
+            f"{name} has an empty string, which every text has at once; leave it out"
         )
     return tuple(several)

@@ -18,14 +18,19 @@ _REPLACEMENT = "\ufffd"
 class Detokenizer:
     """One text. All pieces together are what `Tokenizer.decode` makes of all tokens at once."""
 
-    def __init__(self, tokenizer: Tokenizer, skip_special: bool = True) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, skip_special: bool = True, keep: frozenset[int] = frozenset()
+    ) -> None:
+        """`keep` are special tokens that are shown though others are skipped."""
         self._tokenizer = tokenizer
         self._skip_special = skip_special
+        self._keep = keep
         self._start()
 
     def feed(self, token_id: int) -> str:
         """The text that is final since the last call, perhaps none."""
-        if not self._tokenizer.is_text(token_id, self._skip_special):
+        skip = self._skip_special and token_id not in self._keep
+        if not self._tokenizer.is_text(token_id, skip):
             return ""
         self._waiting.append(token_id)
         # A run of bytes is text or rubbish as a whole: decoders look at it when it has ended.
@@ -53,4 +58,5 @@ class Detokenizer:
         return new
 
     def _decode(self, ids: list[int]) -> str:
-        return self._tokenizer.decode(ids, self._skip_special)
+        # Tokens to be skipped were not fed in.
+        return self._tokenizer.decode(ids, self._skip_special and not self._keep)

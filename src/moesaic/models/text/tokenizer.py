@@ -62,6 +62,8 @@ class Tokenizer:
         self._template = template
         added = backend.get_added_tokens_decoder()
         self.special = frozenset(token_id for token_id, token in added.items() if token.special)
+        # Tokens added to the vocabulary, special or not, by their text.
+        self.added = {token.content: token_id for token_id, token in added.items()}
         self._spells_bytes = _spells_bytes(backend)
 
     @classmethod

@@ -13,13 +13,14 @@ from typing import Any
 from moesaic.serve.formats.calls import Calls
 from moesaic.serve.formats.grammar_text import GrammarText, quoted, sequence
 from moesaic.serve.formats.json_calls import read_arguments
-from moesaic.serve.formats.stream import Steps, Stream
+from moesaic.serve.formats.stream import Malformed, Steps, Stream
 from moesaic.serve.formats.tool_format import ToolFormat, WriteCalls, text_with_calls
 
 _CALLS, _CALLS_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _CALL, _CALL_END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
 _SEPARATOR = "<｜tool▁sep｜>"
 _NAME = re.compile(r"\s*[^\s<>{}]{0,256}\s*")
+_KIND = "function"  # V3 states the kind of every tool
 _FENCE, _FENCE_END = "```json\n", "\n```"
 
 
@@ -38,7 +39,9 @@ def _read_one(stream: Stream, calls: Calls) -> Steps[None]:
     name = yield from stream.match(_NAME, _SEPARATOR)
     yield from stream.skip_space()
     fenced = False
-    if not (yield from stream.begins("{")):  # what came was the kind of the tool
+    if not (yield from stream.begins("{")):
+        if name.strip() != _KIND:
+            raise Malformed
         name = yield from stream.match(_NAME, "\n")
         yield from stream.skip_space()
         fenced = yield from stream.take_if("```json")
@@ -75,7 +78,7 @@ DEEPSEEK_V3 = ToolFormat(
     _READ,
     keeps_special=_SPECIAL,
     ends_reasoning=(_CALLS,),
-    grammar=_grammar("function", f"\n{_FENCE}", _FENCE_END, "\n"),
+    grammar=_grammar(_KIND, f"\n{_FENCE}", _FENCE_END, "\n"),
 )
 DEEPSEEK_V3_1 = ToolFormat(
     "deepseek-v3.1",

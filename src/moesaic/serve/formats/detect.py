@@ -63,21 +63,25 @@ def detect(
 # Tool format -> texts that its templates contain, all of them; the first that fits is chosen.
 _MARKERS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("harmony", ("<|channel|>", "<|message|>")),
-    ("deepseek-v4", ("｜DSML｜", "tool_calls")),
-    ("deepseek-v3.2", ("｜DSML｜",)),
+    ("deepseek-v3.2", ("｜DSML｜", "function_calls>")),
+    ("deepseek-v4", ("｜DSML｜",)),
     ("kimi-k2", ("<|tool_calls_section_begin|>",)),
     ("minimax-m2", ("<minimax:tool_call>", "<invoke")),
     ("minimax-m1", ("<tool_calls>", '"arguments"', "<beginning_of_sentence>")),
     ("glm", ("<arg_key>", "<arg_value>")),
-    ("qwen3-coder", ("<function=", "<parameter=")),
+    ("qwen3-coder", ("<tool_call>", "<function=", "<parameter=")),
     ("mistral-v11", ("[TOOL_CALLS]", "[ARGS]")),
     ("mistral", ("[TOOL_CALLS]",)),
+    # Tags that look alike and are not read: MiniMax-M3, Apriel.
+    ("plain", ("<tool_call>", "<invoke")),
+    ("plain", ("<tool_calls>[",)),
     ("hermes", ("<tool_call>", "arguments")),
     ("llama3", ("<|start_header_id|>", '"parameters"')),
 )
 _DEEPSEEK = "<｜tool▁call▁begin｜>"
 _FENCED = re.compile(r"```json|<｜tool▁call▁begin｜>(function|'\s*\+\s*tool\['type'\])")
 
+# How `model_type` begins -> tool format.
 _OF_TYPE = (
     ("gpt_oss", "harmony"),
     ("deepseek_v4", "deepseek-v4"),
@@ -114,8 +118,9 @@ def _reasoning_of(template: str, model_type: str, tools: ToolFormat) -> str:
         return "none"
     if "[THINK]" in template:
         return "mistral"
-    known = not template and model_type.startswith(_REASONING_TYPES)
-    return "think" if known or "<think>" in template or "</think>" in template else "none"
+    if tools.name == "minimax-m1" or not template:  # M1's template removes no reasoning
+        return "think" if model_type.startswith(_REASONING_TYPES) or template else "none"
+    return "think" if "<think>" in template or "</think>" in template else "none"
 
 
 def _opens(template: str, form: ReasoningForm) -> bool:

@@ -79,13 +79,15 @@ class GrammarText:
         written = (self.rule(write(name, self._object(name))) for name in self._names)
         return f"({' | '.join(written)})"
 
-    def each_json_call(self, keys: tuple[str, str] = ("name", "arguments")) -> str:
-        """`{"name": ..., "arguments": ...}`."""
+    def each_json_call(
+        self, keys: tuple[str, str] = ("name", "arguments"), further: str = ""
+    ) -> str:
+        """`{"name": ..., "arguments": ...}`, and `further` before its end."""
         name_key, arguments_key = map(json.dumps, keys)
 
         def write(name: str, schema: Mapping[str, Any]) -> str:
             head = f"{{{name_key}: {json.dumps(name)}, {arguments_key}: "
-            return f"{quoted(head)} {self.json(schema)} {quoted('}')}"
+            return sequence([quoted(head), self.json(schema), further, quoted("}")])
 
         return self.each_tool(write)
 

@@ -28,11 +28,12 @@ def read_call(stream: Stream, calls: Calls, bare: bool = False) -> Steps[None]:
         key = yield from _string(stream)
         yield from _separator(stream, ":")
         further = further or key not in _KNOWN
-        if bare and further:
+        repeated = (key == _NAME and name is not None) or (key in _ARGUMENTS and early)
+        if repeated or (bare and further):
             raise Malformed
-        if key == _NAME and name is None:
+        if key == _NAME:
             name = yield from _string(stream)
-        elif key in _ARGUMENTS and not early and calls.count == begun:
+        elif key in _ARGUMENTS:
             if name is None:
                 early = yield from _value(stream)
             else:

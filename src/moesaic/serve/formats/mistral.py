@@ -47,7 +47,8 @@ def _read_named(stream: Stream, calls: Calls) -> Steps[None]:
 
 
 def _list_grammar(grammar: GrammarText) -> str:
-    several = grammar.calls(grammar.each_json_call(), quoted(", "))
+    id = f'({quoted(", ")} {quoted(chr(34) + "id" + chr(34) + ": ")} /"[a-zA-Z0-9]{{9}}"/)?'
+    several = grammar.calls(grammar.each_json_call(further=id), quoted(", "))
     return sequence([grammar.text(_CALLS), quoted("["), several, quoted("]")])
 
 
