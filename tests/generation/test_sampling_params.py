@@ -47,6 +47,8 @@ NAN, INF = float("nan"), float("inf")
         ("stop", ["a", 3], "string or a list"),
         ("stop", 3, "string or a list"),
         ("stop", None, "string or a list"),
+        ("keep_special_tokens", 3, "string or a list"),
+        ("keep_special_tokens", [""], "empty"),
     ],
 )
 def test_a_slip_is_refused(name: str, value: Any, possible: str) -> None:
@@ -55,7 +57,7 @@ def test_a_slip_is_refused(name: str, value: Any, possible: str) -> None:
     message = str(caught.value)
     assert name in message
     assert possible in message
-    if name != "stop":
+    if name not in ("stop", "keep_special_tokens"):
         assert str(value) in message
 
 
@@ -68,6 +70,7 @@ def test_the_ends_of_every_range_are_possible() -> None:
 def test_stop_strings_are_kept_as_a_tuple(stop: Any) -> None:
     assert SamplingParams(stop=stop).stop == ("end",)
     assert SamplingParams(stop=stop) == SamplingParams(stop=("end",))
+    assert SamplingParams(keep_special_tokens=stop).keep_special_tokens == ("end",)
 
 
 def test_numbers_are_kept_as_plain_ones() -> None:

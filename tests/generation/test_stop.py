@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moesaic.engine.output_text import Shown, StopChecker
+from moesaic.engine.output_text import OutputText, Shown, StopChecker
+from moesaic.models.text.tokenizer import Tokenizer
+from small_tokenizers import save
 
 # Few letters, so that stop strings occur, overlap and begin inside each other.
 TEXTS = st.text("ab\n", max_size=40)
@@ -82,3 +85,19 @@ def test_a_repeated_beginning_is_not_lost() -> None:
     assert checker.feed("aa") == Shown("", False)
     assert checker.feed("a") == Shown("a", False)
     assert checker.feed("b") == Shown("", True)
+
+
+def test_special_tokens_that_are_kept(tmp_path: Path) -> None:
+    """They may be stop strings, too; texts that the model has no token for say nothing."""
+    tokenizer = Tokenizer.open(save(tmp_path, "byte-level"))
+    ids = [3, *tokenizer.encode("rest", special=False), 4]
+    for keep, stop, text in (
+        ((), (), "rest"),
+        (("<|im_start|>", "<|call|>"), (), "<|im_start|>rest"),
+        (("<|im_end|>", "<|im_start|>"), ("<|im_end|>",), "<|im_start|>rest"),
+    ):
+        output = OutputText(tokenizer, stop, keep)
+        assert [output.feed(token).stopped for token in ids][-1] == bool(stop)
+        if not stop:
+            output.finish()
+        assert output.text == text

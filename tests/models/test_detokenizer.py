@@ -98,6 +98,15 @@ def test_special_tokens_show_on_request(spelling: Tokenizer) -> None:
     assert "".join(pieces(spelling, ids, skip_special=False)) == "<s> a few experts</s>"
 
 
+@pytest.mark.parametrize("kept", [(1,), (2,), (1, 2)])
+def test_named_special_tokens_are_shown_alone(tokenizer: Tokenizer, kept: tuple[int, ...]) -> None:
+    ids = [*tokenizer.encode("experts rest", special=False), 1, 2, 3, 1]
+    shown = [token for token in ids if token in kept or token not in tokenizer.special]
+    stream = Detokenizer(tokenizer, keep=frozenset(kept))
+    text = "".join([*map(stream.feed, ids), stream.finish()])
+    assert text == tokenizer.decode(shown, skip_special=False)
+
+
 def test_the_next_text_starts_afresh(tokenizer: Tokenizer) -> None:
     stream = Detokenizer(tokenizer)
     ids = tokenizer.encode("experts rest 😀")

@@ -91,7 +91,7 @@ def test_names_override_what_is_found() -> None:
     assert "<arg_key>" in choice.keeps_special
     with pytest.raises(UnknownName, match=r"tool format 'hermess'.*'hermes'.*qwen3-coder"):
         detect(None, None, tools="hermess")
-    with pytest.raises(UnknownName, match="reasoning form 'x'.*think"):
+    with pytest.raises(UnknownName, match=r"reasoning form 'x'.*think"):
         detect(None, None, reasoning="x")
 
 
