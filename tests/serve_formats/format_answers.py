@@ -117,7 +117,7 @@ CODE = 'if a < b: print("{\\n}")\n</tool_calls> [TOOL_CALL] ≈ 😀'
 FILE = {"path": "a.py", "content": CODE}
 
 # Every format: text, a call with two arguments, a call with none, one with difficult text.
-_CALLS = [("weather", PARIS), ("now", {}), ("write_file", FILE)]
+_CALLS: list[tuple[str, dict[str, Any]]] = [("weather", PARIS), ("now", {}), ("write_file", FILE)]
 
 
 def _json(value: object) -> str:

@@ -88,7 +88,9 @@ def _read_over_rest(stream: Stream) -> Steps[None]:
     try:
         while (yield from _has_more(stream)):
             yield from stream.skip_space()
-            yield from _string(stream)
+            key = yield from _string(stream)
+            if key == _NAME or key in _ARGUMENTS:  # of another call
+                raise Malformed
             yield from _separator(stream, ":")
             yield from _value(stream)
     except Malformed:
