@@ -24,7 +24,8 @@ from moesaic.engine.run_stats import RunStats
 
 KINDS = [each for each in vars(errors).values() if isinstance(each, type)]
 GREEDY = SamplingParams(max_tokens=9, temperature=0.0)
-OF_TEXTS = {"stop", "n", "json_schema", "grammar", "regex"}  # which are the caller's
+# Those are the caller's.
+OF_TEXTS = {"stop", "keep_special_tokens", "n", "json_schema", "grammar", "regex"}
 
 
 def test_all_parameters_that_choose_tokens_are_carried() -> None:

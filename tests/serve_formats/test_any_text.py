@@ -98,10 +98,10 @@ def test_text_without_a_call_is_text_as_it_was(name: str) -> None:
 def test_text_is_passed_on_when_it_cannot_begin_a_marker(name: str) -> None:
     """Only white space and the beginning of a marker are held back."""
     parser = choose(name).parser()
-    for piece in ("Hello", " there, ", "x < y", "<", "b"):
-        parser.feed(piece)
-    shown = joined([*choose(name).parser().feed("Hello, x < y")])
-    assert shown == [("text", "Hello, x < y")]
+    shown = [joined(parser.feed(piece)) for piece in ("Hello", ", x ", "< y")]
+    assert shown == [[("text", "Hello")], [("text", ", x")], [("text", " < y")]] or (
+        name == "harmony" and shown[1:] == [[("text", ", x ")], [("text", "< y")]]
+    )
 
 
 def test_reasoning_forms_are_tested() -> None:

@@ -48,11 +48,13 @@ def _read_string(stream: Stream, calls: Calls, argument: str, ends: Sequence[str
 
 
 def _until_first(stream: Stream, ends: Sequence[str]) -> Steps[str]:
+    longest, searched = max(map(len, ends)), 0
     while True:
         text = stream.rest
-        found = first_of(text, ends)
+        found = first_of(text, ends, searched)
         if found is not None:
             place, end = found
             stream.at += place + len(end)
             return text[:place]
+        searched = max(0, len(text) - longest + 1)
         yield from stream.wait()
