@@ -21,7 +21,7 @@ from moesaic.serve.events import (
     ToolCallBegin,
     ToolCallEnd,
 )
-from moesaic.serve.output_parsers import PlainText
+from moesaic.serve.formats.detect import choose
 from moesaic.serve.schemas import ChatRequest, decode
 
 
@@ -77,7 +77,7 @@ def test_a_message_that_only_calls_has_no_content_and_a_cut_one_is_cut() -> None
 
 
 def test_plain_text_passes_through() -> None:
-    choice = ChatChoice(PlainText())
+    choice = ChatChoice(choose("plain").parser())
     assert choice.feed("<tool_call>", None) == [{"content": "<tool_call>"}]
     assert choice.feed("", "incomplete") == []
     assert choice.message() == {"role": "assistant", "content": "<tool_call>"}

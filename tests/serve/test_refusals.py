@@ -39,7 +39,7 @@ def refused(server: Server, path: str, body: object, status: int = 400) -> dict[
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "between 0 and 20"),
         ({"response_format": {"type": "xml"}}, "response_format", "json_schema"),
         ({"response_format": {"type": "json_schema"}}, "response_format", "json_schema"),
-        ({"tool_choice": "required"}, "tool_choice", "none and auto"),
+        ({"tool_choice": "required"}, "tool_choice", "there are no tools"),
         ({"tools": [{"type": "web_search"}]}, "tools[0]", "a tool is a function"),
         ({"messages": []}, "messages", "at least one"),
         ({"messages": [{"role": "user"}]}, "messages[0].content", "no content"),

@@ -44,6 +44,11 @@ class InputProcessor:
         self._ids = count()
         self._constraints = None if tokenizer is None else Constraints(tokenizer, eos_ids)
 
+    @property
+    def family(self) -> str:
+        """The model's."""
+        return self._spec.family
+
     def requests(
         self, prompts: Prompts, params: Params = None, sender: Sender = NOT_NAMED
     ) -> list[Request]:

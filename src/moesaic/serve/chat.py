@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -13,19 +12,13 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from moesaic.engine.request import Request, Sender
 from moesaic.engine.sampling.sampled import Sampled
 from moesaic.serve.api_error import impossible, json_response
 from moesaic.serve.chat_choice import ChatChoice
-from moesaic.serve.client_name import client_name
-from moesaic.serve.conversation import check_tool_choice, conversation_tokens
+from moesaic.serve.chat_requests import Answers, begin_answers
 from moesaic.serve.endpoint import event_stream, read_body, service_of, while_connected
 from moesaic.serve.event_stream import event
-from moesaic.serve.generation import Generation
 from moesaic.serve.logprobs import chat_logprobs, shown
-from moesaic.serve.output_parsers import output_parser
-from moesaic.serve.request_record import record_of
-from moesaic.serve.sampling import chat_params
 from moesaic.serve.schemas import ChatRequest
 from moesaic.serve.service import Service
 
@@ -35,15 +28,12 @@ async def chat_completions(request: HttpRequest) -> Response:
     asked = await read_body(request, ChatRequest)
     service.check_model(asked.model)
     service.refuse_unavailable()
-    check_tool_choice(asked)
     if not asked.messages:
         raise impossible("messages is empty: a conversation needs at least one", "messages")
-    sender = Sender(client_name(request, asked.user))
-    record_of(request).client = sender.client
-    requests = await asyncio.to_thread(_requests, service, asked, sender)
-    generation = service.begin(requests, record_of(request))
+    answers = await begin_answers(request, service, asked, asked.user)
+    generation = answers.generation
     try:
-        answer = ChatAnswer(service, asked, generation)
+        answer = ChatAnswer(service, asked, answers)
         if asked.stream:
             return event_stream(request, generation, answer.events())
         return json_response(await while_connected(request, answer.whole()))
@@ -52,21 +42,13 @@ async def chat_completions(request: HttpRequest) -> Response:
         raise
 
 
-def _requests(service: Service, asked: ChatRequest, sender: Sender) -> list[Request]:
-    processor = service.processor
-    params = chat_params(asked, processor.defaults, processor.context)
-    tokens = conversation_tokens(asked, processor.tokenizer)
-    service.check_length(tokens)
-    return processor.completions(tokens, params, sender)
-
-
 class ChatAnswer:
     """All choices of one call."""
 
-    def __init__(self, service: Service, asked: ChatRequest, generation: Generation) -> None:
-        self._asked, self._generation = asked, generation
+    def __init__(self, service: Service, asked: ChatRequest, answers: Answers) -> None:
+        self._asked, self._generation = asked, answers.generation
         self._tokenizer = service.processor.tokenizer
-        self._choices = [ChatChoice(output_parser(asked)) for _ in generation.requests]
+        self._choices = [ChatChoice(answers.format.parser()) for _ in self._generation.requests]
         self._head = {
             "id": f"chatcmpl-{uuid4().hex}",
             "created": int(time.time()),

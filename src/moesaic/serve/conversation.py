@@ -15,12 +15,11 @@ from moesaic.serve.schemas import ChatRequest, ContentPart, Message, TokenizeReq
 
 def conversation_tokens(request: ChatRequest | TokenizeRequest, tokenizer: Tokenizer) -> list[int]:
     """The prompt as the model's chat template writes it. `tool_choice` "none" leaves tools out."""
-    chosen = request.tool_choice if isinstance(request, ChatRequest) else None
     variables = dict(request.chat_template_kwargs or {})
     if "messages" in variables:
         raise impossible("chat_template_kwargs has messages: give them as messages alone")
-    if request.tools and chosen != "none":
-        variables["tools"] = [_tool(number, each) for number, each in enumerate(request.tools)]
+    if tools := tools_of(request):
+        variables["tools"] = tools
     developer = "developer" if tokenizer.names_in_template("developer") else "system"
     messages = [
         _message(number, message, developer)
@@ -29,10 +28,11 @@ def conversation_tokens(request: ChatRequest | TokenizeRequest, tokenizer: Token
     return tokenizer.encode_chat(messages, variables)
 
 
-def check_tool_choice(request: ChatRequest) -> None:
-    choice = request.tool_choice
-    if choice not in (None, "none", "auto"):
-        raise impossible(f"tool_choice is {choice!r}; possible are none and auto", "tool_choice")
+def tools_of(request: ChatRequest | TokenizeRequest) -> list[dict[str, Any]]:
+    """Those that the model may call."""
+    if isinstance(request, ChatRequest) and request.tool_choice == "none":
+        return []
+    return [_tool(number, each) for number, each in enumerate(request.tools or [])]
 
 
 def _message(number: int, message: Message, developer: str) -> dict[str, Any]:

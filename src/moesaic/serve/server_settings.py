@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.serve.formats.registry import reasoning_form, tool_format
 from moesaic.serve.request_record import LogFormat
 
 _MOST_PORT = 65_535
@@ -25,6 +26,8 @@ class ServerSettings:
     keep_alive_s: float = 10.0  # of silence in a stream, before a comment is sent
     drain_s: float = 30.0  # for running requests, when the server is to end
     log: LogFormat = "text"
+    tool_format: str | None = None  # None: as the model's chat template says
+    reasoning_format: str | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= _MOST_PORT:
@@ -47,6 +50,10 @@ class ServerSettings:
             )
         if self.max_queue < 0:
             raise ImpossibleSetting(f"--max-queue is {self.max_queue}; it must be at least 0")
+        if self.tool_format is not None:
+            tool_format(self.tool_format)
+        if self.reasoning_format is not None:
+            reasoning_form(self.reasoning_format)
         if not all(key.strip() for key in self.api_keys):
             raise ImpossibleSetting("an API key is empty: give one with characters, or none")
         if not all(self.model_names):

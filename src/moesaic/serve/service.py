@@ -11,6 +11,7 @@ from moesaic.engine.async_llm import AsyncLLM
 from moesaic.engine.input_processor import InputProcessor
 from moesaic.engine.request import Request
 from moesaic.serve.api_error import ApiError, engine_lost, engine_unavailable, impossible, too_many
+from moesaic.serve.formats.detect import detect
 from moesaic.serve.generation import Generation
 from moesaic.serve.metrics import ServerMetrics
 from moesaic.serve.request_record import RequestRecord
@@ -27,6 +28,12 @@ class Service:
         self.llm, self.settings = llm, settings
         self.metrics = ServerMetrics()
         self.generations: dict[Generation, None] = {}  # in order of arrival
+        self.formats = detect(
+            self.processor.tokenizer.template_source,
+            self.processor.family,
+            settings.tool_format,
+            settings.reasoning_format,
+        )
         self.draining = False
         self.started_at = int(time.time())
 

@@ -103,6 +103,17 @@ _ELSEWHERE: LogFormat = "json"
     help="Seconds that running requests have when the server is ended.",
 )
 @click.option(
+    "--tool-format",
+    metavar="NAME",
+    help="How the model writes calls of tools: hermes, harmony, ... (docs/tool-formats.md).  [as "
+    "its chat template says]",
+)
+@click.option(
+    "--reasoning-format",
+    metavar="NAME",
+    help="How it marks its reasoning: none | think | mistral  [as its chat template says]",
+)
+@click.option(
     "--log",
     type=click.Choice([_ON_TERMINAL, _ELSEWHERE]),
     help="One line per request on standard error.  [text on a terminal, else json]",
@@ -170,13 +181,14 @@ def _server_settings(asked: Mapping[str, Any], name: str) -> ServerSettings:
     from moesaic.serve.server_settings import ServerSettings
 
     same = ("port", "cors", "max_body_mb", "max_prompt_tokens", "max_queue", "keep_alive_s")
+    formats = ("tool_format", "reasoning_format")
     return ServerSettings(
         host=asked["address"],
         api_keys=(*asked["api_keys"], *_keys(asked["api_key_file"])),
         model_names=asked["model_names"] or (name,),
         drain_s=asked["drain"],
         log=asked["log"] or (_ON_TERMINAL if sys.stderr.isatty() else _ELSEWHERE),
-        **{name: asked[name] for name in same},
+        **{name: asked[name] for name in (*same, *formats)},
     )
 
 

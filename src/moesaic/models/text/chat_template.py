@@ -49,6 +49,10 @@ class ChatTemplate:
         self._process: _Process | None = None
         self._lock = Lock()
 
+    @property
+    def source(self) -> str:
+        return self._source
+
     def has_word(self, word: str) -> bool:
         return word in self._source
 

@@ -133,6 +133,11 @@ class Tokenizer:
         text = self.decode([*before, token_id], skip_special=False)
         return text.removeprefix(self.decode(before, skip_special=False))
 
+    @property
+    def template_source(self) -> str | None:
+        """The model's chat template, as it is written."""
+        return None if self._template is None else self._template.source
+
     def names_in_template(self, word: str) -> bool:
         """Whether the model's chat template has this word, a role for example."""
         return self._template is not None and self._template.has_word(word)

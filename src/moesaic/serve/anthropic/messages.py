@@ -13,20 +13,15 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from moesaic.engine.completion import FinishReason
-from moesaic.engine.request import Request, Sender
+from moesaic.engine.request import Request
 from moesaic.serve.anthropic.content import Content
 from moesaic.serve.anthropic.schemas import CountRequest, MessagesRequest
 from moesaic.serve.anthropic.to_chat import chat_request
 from moesaic.serve.api_error import json_response
-from moesaic.serve.client_name import client_name
-from moesaic.serve.conversation import check_tool_choice, conversation_tokens
+from moesaic.serve.chat_requests import Answers, begin_answers
+from moesaic.serve.conversation import conversation_tokens
 from moesaic.serve.endpoint import event_stream, read_body, service_of, while_connected
 from moesaic.serve.event_stream import named_event
-from moesaic.serve.generation import Generation
-from moesaic.serve.output_parsers import output_parser
-from moesaic.serve.request_record import record_of
-from moesaic.serve.sampling import chat_params
-from moesaic.serve.schemas import ChatRequest
 from moesaic.serve.service import Service
 
 
@@ -36,19 +31,17 @@ async def messages(request: HttpRequest) -> Response:
     service.check_model(asked.model)
     service.refuse_unavailable()
     chat = chat_request(asked)
-    check_tool_choice(chat)
     user = None if asked.metadata is None else asked.metadata.user_id
-    sender = Sender(client_name(request, user))
-    record_of(request).client = sender.client
-    requests = await asyncio.to_thread(_requests, service, chat, sender)
-    generation = service.begin(requests, record_of(request))
-    answer = MessageAnswer(service, chat, generation)
-    if asked.stream:
-        return event_stream(request, generation, answer.events(), last=b"")
+    answers = await begin_answers(request, service, chat, user)
+    generation = answers.generation
     try:
+        answer = MessageAnswer(service, answers)
+        if asked.stream:
+            return event_stream(request, generation, answer.events(), last=b"")
         return json_response(await while_connected(request, answer.whole()))
-    finally:
+    except BaseException:
         generation.end()
+        raise
 
 
 async def count_tokens(request: HttpRequest) -> Response:
@@ -61,17 +54,9 @@ async def count_tokens(request: HttpRequest) -> Response:
     return json_response({"input_tokens": len(tokens)})
 
 
-def _requests(service: Service, chat: ChatRequest, sender: Sender) -> list[Request]:
-    processor = service.processor
-    params = chat_params(chat, processor.defaults, processor.context)
-    tokens = conversation_tokens(chat, processor.tokenizer)
-    service.check_length(tokens)
-    return processor.completions(tokens, params, sender)
-
-
 class MessageAnswer:
-    def __init__(self, service: Service, chat: ChatRequest, generation: Generation) -> None:
-        self._generation, self._parser = generation, output_parser(chat)
+    def __init__(self, service: Service, answers: Answers) -> None:
+        self._generation, self._parser = answers.generation, answers.format.parser()
         self._content = Content()
         self._head = {
             "id": f"msg_{uuid4().hex}",

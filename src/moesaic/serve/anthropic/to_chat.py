@@ -32,6 +32,8 @@ def chat_request(asked: CountRequest) -> ChatRequest:
     if tools:
         made.tools = tools
         made.tool_choice = _tool_choice(asked)
+        if asked.tool_choice is not None:
+            made.parallel_tool_calls = not asked.tool_choice.disable_parallel_tool_use
     if asked.thinking is not None:
         made.chat_template_kwargs = {"enable_thinking": _thinks(asked.thinking.type)}
     if isinstance(asked, MessagesRequest):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -14,22 +13,15 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from moesaic.engine.request import Request, Sender
 from moesaic.serve.api_error import impossible, json_response
-from moesaic.serve.client_name import client_name
-from moesaic.serve.conversation import check_tool_choice, conversation_tokens
+from moesaic.serve.chat_requests import Answers, begin_answers
 from moesaic.serve.endpoint import event_stream, read_body, service_of, while_connected
 from moesaic.serve.event_stream import named_event
 from moesaic.serve.events import ReasoningDelta
-from moesaic.serve.generation import Generation
-from moesaic.serve.output_parsers import output_parser
-from moesaic.serve.request_record import record_of
 from moesaic.serve.responses.output import Output
 from moesaic.serve.responses.schemas import Item, ResponsesRequest
 from moesaic.serve.responses.store import ResponseStore, Stored
 from moesaic.serve.responses.to_chat import chat_request
-from moesaic.serve.sampling import chat_params
-from moesaic.serve.schemas import ChatRequest
 from moesaic.serve.service import Service
 
 
@@ -44,19 +36,17 @@ async def create_response(request: HttpRequest) -> Response:
     if asked.previous_response_id is not None:
         earlier = store.get(asked.previous_response_id, "previous_response_id").conversation
     chat = chat_request(asked, earlier)
-    check_tool_choice(chat)
-    sender = Sender(client_name(request, asked.user))
-    record_of(request).client = sender.client
-    requests = await asyncio.to_thread(_requests, service, chat, sender)
-    generation = service.begin(requests, record_of(request))
-    given = (*earlier, *asked.items)
-    answer = ResponseAnswer(service, asked, chat, generation, store, given)
-    if asked.stream:
-        return event_stream(request, generation, answer.events(), last=b"")
+    answers = await begin_answers(request, service, chat, asked.user)
+    generation = answers.generation
     try:
+        given = (*earlier, *asked.items)
+        answer = ResponseAnswer(service, asked, answers, store, given)
+        if asked.stream:
+            return event_stream(request, generation, answer.events(), last=b"")
         return json_response(await while_connected(request, answer.whole()))
-    finally:
+    except BaseException:
         generation.end()
+        raise
 
 
 async def one_response(request: HttpRequest) -> Response:
@@ -93,26 +83,17 @@ def _check(asked: ResponsesRequest) -> None:
         raise impossible("input is empty: a conversation needs at least one message", "input")
 
 
-def _requests(service: Service, chat: ChatRequest, sender: Sender) -> list[Request]:
-    processor = service.processor
-    params = chat_params(chat, processor.defaults, processor.context)
-    tokens = conversation_tokens(chat, processor.tokenizer)
-    service.check_length(tokens)
-    return processor.completions(tokens, params, sender)
-
-
 class ResponseAnswer:
     def __init__(
         self,
         service: Service,
         asked: ResponsesRequest,
-        chat: ChatRequest,
-        generation: Generation,
+        answers: Answers,
         store: ResponseStore,
         given: Sequence[Item],
     ) -> None:
         """`given`: the conversation in front of its output."""
-        self._generation, self._parser = generation, output_parser(chat)
+        self._generation, self._parser = answers.generation, answers.format.parser()
         self._store = store if asked.store is not False else None
         self._given = tuple(given)
         self._output, self._reasoning_tokens = Output(), 0

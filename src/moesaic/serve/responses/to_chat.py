@@ -41,6 +41,7 @@ def chat_request(asked: ResponsesRequest, earlier: Sequence[Item]) -> ChatReques
     tools = [_tool(each) for each in asked.tools or [] if each.type == "function"]
     if tools:
         chat.tools, chat.tool_choice = tools, _tool_choice(asked.tool_choice)
+        chat.parallel_tool_calls = asked.parallel_tool_calls
     if asked.text is not None and asked.text.format is not None:
         form = asked.text.format
         chat.response_format = ResponseFormat(form.type, JsonSchema(form.schema, form.name))

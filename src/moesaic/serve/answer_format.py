@@ -1,0 +1,77 @@
+"""In which form the answers to one request are written and read: the model's formats of tool calls
+and of reasoning, as far as the request has use for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from moesaic.engine.sampling.sampling_params import SamplingParams
+from moesaic.models.text.tokenizer import Tokenizer
+from moesaic.serve.api_error import impossible
+from moesaic.serve.conversation import tools_of
+from moesaic.serve.events import OutputParser
+from moesaic.serve.formats.detect import FormatChoice
+from moesaic.serve.formats.grammars import Named, Required, tool_grammar
+from moesaic.serve.formats.plain import PLAIN
+from moesaic.serve.schemas import ChatRequest
+
+_END = 64  # tokens of a prompt, in which reasoning may be opened
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFormat:
+    choice: FormatChoice
+    tools: Sequence[Mapping[str, Any]]
+    enforced: Required | Named | None  # None: the model decides whether it calls
+
+    def parser(self) -> OutputParser:
+        """For one answer."""
+        return self.choice.parser(self.tools)
+
+    def params(self, params: SamplingParams, tokenizer: Tokenizer) -> SamplingParams:
+        """With what the parser must see, and with a grammar where a call is demanded."""
+        kept = (*params.keep_special_tokens, *self.choice.keeps_special)
+        params = replace(params, keep_special_tokens=kept)
+        if self.enforced is None:
+            return params
+        if params.json_schema is not None:
+            raise impossible(
+                "a tool call is demanded, and response_format demands another answer: leave out "
+                "one of the two",
+                "tool_choice",
+            )
+        grammar = tool_grammar(self.choice, self.tools, self.enforced, tokenizer.added)
+        return replace(params, grammar=grammar)
+
+
+def answer_format(
+    formats: FormatChoice, asked: ChatRequest, tokens: Sequence[int], tokenizer: Tokenizer
+) -> AnswerFormat:
+    """`formats` are the model's, `tokens` the prompt. Without tools, what looks like a call is
+    text."""
+    enforced, tools = _enforced(asked), tools_of(asked)
+    if enforced is not None and not tools:
+        raise impossible(
+            "tool_choice demands a call, but there are no tools: give some", "tool_choice"
+        )
+    if not tools and not formats.tools.reasons:
+        formats = replace(formats, tools=PLAIN)
+    end = tokenizer.decode(list(tokens[-_END:]), skip_special=False)
+    return AnswerFormat(formats.for_prompt(end), tools, enforced)
+
+
+def _enforced(asked: ChatRequest) -> Required | Named | None:
+    match asked.tool_choice:
+        case None | "none" | "auto":
+            return None
+        case "required":
+            return Required(parallel=asked.parallel_tool_calls is not False)
+        case {"type": "function", "function": {"name": str(name)}}:
+            return Named(name)
+    raise impossible(
+        f"tool_choice is {asked.tool_choice!r}; possible are none, auto, required, and "
+        '{"type": "function", "function": {"name": ...}}',
+        "tool_choice",
+    )
