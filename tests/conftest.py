@@ -103,3 +103,14 @@ def own_policies() -> Iterator[None]:
     plugins._loaded.clear()
     plugins._loaded.update(loaded)
     sys.path[:] = path
+
+
+@pytest.fixture(scope="session")
+def shared() -> Iterator[Any]:
+    """One server of the bundled model for all tests that leave it as it is."""
+    for package in ("starlette", "uvicorn", "openai", "anthropic"):
+        pytest.importorskip(package)
+    from servers import server
+
+    with server("--keep-alive-s", 0.2, "--max-body-mb", 0.1, "--log", "json") as made:
+        yield made

@@ -139,4 +139,4 @@ def test_the_process_ends_with_the_template() -> None:
 
 def test_messages_that_are_no_text() -> None:
     with pytest.raises(ImpossibleSetting, match="a conversation consists of texts"):
-        template("ok").render([{"role": "user", "content": b"bytes"}], True)  # type: ignore[dict-item]
+        template("ok").render([{"role": "user", "content": b"bytes"}], True)
