@@ -426,6 +426,7 @@ class Batcher:
         self._running.remove(request)
         self._slots.release(request)
         self._short = False
+        self._waiting.forget_all_but({each.client for each in self._running})
         self._detach(request)
 
     def _detach(self, request: Request) -> None:

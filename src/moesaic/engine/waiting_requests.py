@@ -6,7 +6,7 @@ in order of arrival: so a client with a thousand requests does not hold up one w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from moesaic.core.errors import Overloaded
 from moesaic.engine.request import Request
@@ -90,9 +90,12 @@ class WaitingRequests:
         """A step has computed so many tokens for it."""
         self._served[client] = self._served.get(client, 0) + _READ * read + _WRITTEN * written
 
-    def forget(self, clients: set[str]) -> None:
-        """Only these have requests: what others were served does not matter any more."""
-        self._served = {name: count for name, count in self._served.items() if name in clients}
+    def forget_all_but(self, running: Collection[str]) -> None:
+        """These clients have requests that run. What others were served does not matter any more,
+        unless they wait."""
+        known = {*running, *self._clients()}
+        if len(self._served) > len(known):
+            self._served = {name: count for name, count in self._served.items() if name in known}
 
     def _catch_up(self, client: str) -> None:
         """A client that begins to wait is not owed what it did not ask for."""
