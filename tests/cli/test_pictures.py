@@ -10,10 +10,10 @@ import pytest
 from command import SMALL, run
 from drawn_pictures import check_readable, drawn
 
-from moesaic.cli.shared.perfetto import _event
 from moesaic.cli.shared.pictures import legend_below, new_figure, title_above
 from moesaic.cli.shared.timeline_picture import _names
 from moesaic.cli.study.comparison import ComparisonCell
+from moesaic.core.chrome_trace import _event
 from moesaic.core.report import Span, experts_span
 from moesaic.workloads.block import PREFILL, RoutingBlock
 from moesaic.workloads.header import TraceHeader

@@ -189,11 +189,9 @@ def test_the_last_steps_are_recorded_in_the_schema_of_timelines(accelerator: str
 
 
 def test_a_head_ends_with_its_own_step_however_long_that_was_held_up() -> None:
-    recorder, layer = StepRecorder(), (LayerReport(0, 0, 0, 1, 0, 0),)
-    recorder.reports = [StepReport(0, 100, 1, layer), StepReport(110, 200, 1, layer)]
-    recorder.timeline.spans += [Span("cpu", "dense", at, at + 5, 1, -1, 1) for at in (90, 115)]
-    recorder._name_heads()
-    assert [(span.layer, span.end_ns) for span in recorder.timeline.spans] == [(-1, 100), (-1, 200)]
+    spans = [Span("cpu", "dense", at, at + 5, 1, -1, 1) for at in (90, 115)]
+    named = with_heads(spans, layers=1, ends=[100, 200])
+    assert [(span.layer, span.end_ns) for span in named] == [(-1, 100), (-1, 200)]
 
 
 def test_every_configuration_is_recorded_by_itself() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from concurrent.futures import Future
 from contextlib import aclosing
 from functools import partial
 from importlib.util import find_spec
@@ -17,6 +18,8 @@ from moesaic.engine.engine_options import EngineOptions, list_options
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.fetching import local_model
 from moesaic.engine.input_processor import InputProcessor, Params, Prompt, Prompts
+from moesaic.engine.insight.capture_order import CaptureOrder
+from moesaic.engine.insight.facts import Insight
 from moesaic.engine.loading import LoadedModel, Progress, load, settings_from
 from moesaic.engine.preparation import ModelText, PathLike
 from moesaic.engine.request import Request, Sender, Update
@@ -47,6 +50,12 @@ class Engine(Protocol):
     def cancel(self, request: Request) -> None: ...
 
     def stats(self) -> RunStats: ...
+
+    def insight(self) -> Future[Insight]: ...
+
+    def capture(self, order: CaptureOrder) -> Future[bytes]: ...
+
+    def end_capture(self) -> None: ...
 
     def close(self, error: BaseException | None) -> None: ...
 
@@ -158,6 +167,24 @@ class AsyncLLM:
     def stats(self) -> RunStats:
         """In a process of its own: asked of the engine, or the last that it has sent."""
         return self._engine.stats()
+
+    async def insight(self) -> Insight:
+        """What the engine knows of its last step: which expert ran where, and what was known when
+        that was decided. It notes the steps that follow for some seconds, so the first answer after
+        a pause may have no step."""
+        return await asyncio.wrap_future(self._engine.insight())
+
+    async def capture(self, order: CaptureOrder, wait_s: float) -> bytes:
+        """The next steps as a file: with fewer of them after so many seconds. One at a time."""
+        captured = asyncio.wrap_future(self._engine.capture(order))
+        try:
+            done, _ = await asyncio.wait({captured}, timeout=wait_s)
+            if not done:
+                self._engine.end_capture()
+            return await captured
+        except asyncio.CancelledError:
+            self._engine.end_capture()
+            raise
 
     async def restart(self) -> None:
         """Start the engine's process again. Requests that run end with an error."""

@@ -12,7 +12,7 @@ how many tokens share a call, and these are then its own.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import repeat
 from time import perf_counter_ns
@@ -21,6 +21,8 @@ import torch
 
 from moesaic.engine.drafting import checked, drafting_piece, drafts_wanted
 from moesaic.engine.gating import confidence_of
+from moesaic.engine.insight.captures import Captures
+from moesaic.engine.insight.step_log import StepLog
 from moesaic.engine.isolation import run_isolated
 from moesaic.engine.kv.kv_blocks import Difference
 from moesaic.engine.kv.request_blocks import RequestBlocks
@@ -62,9 +64,11 @@ class Batcher:
         change how a prompt is cut into pieces. `waiting`: an empty queue with its limits;
         `text_of`: of a token, for the log; `max_stall_ms`: see
         `PromptPace`."""
-        self.counter = StatsCounter(runner)
+        self.counter, self.log, self.captures = (
+            StatsCounter(runner), StepLog(runner), Captures(runner)
+        )  # fmt: skip
         self._runner, self._sampler = runner, sampler
-        self._recording = recording
+        self._whole_recording = recording
         self._step_tokens, self._in_turns = max_step_tokens, batch_invariant
         # No more sequences than tokens: every request in prefill gets at least one per step.
         slots = min(sequences, max_step_tokens)
@@ -80,6 +84,17 @@ class Batcher:
     @property
     def idle(self) -> bool:
         return not (self._waiting or self._running)
+
+    @property
+    def requests(self) -> Iterator[Request]:
+        """Those that have not ended, running ones first."""
+        yield from self._running
+        yield from self._waiting
+
+    @property
+    def _recording(self) -> RoutingRecording | None:
+        """Of the whole run, or of a capture's steps."""
+        return self.captures.recording if self._whole_recording is None else self._whole_recording
 
     def submit(self, request: Request) -> None:
         """Raises `Overloaded` where too many wait."""
@@ -112,6 +127,7 @@ class Batcher:
             self._recording.discard(error)
         elif self._recording is not None:
             self._recording.abandon_step()
+        self.captures.fail(error)
         self.cancel_all()
         if isinstance(error, Exception):
             self._slots.clear()  # an interruption leaves every sequence as it was
@@ -205,6 +221,8 @@ class Batcher:
         """Its blocks are needed by others; it goes on when there are some again."""
         self._running.remove(request)
         self._slots.release(request)
+        if self._recording is not None:
+            self._recording.end(request.id)
         request.preempt()
         self._waiting.add(request, first=True)
         self.counter.add_preemption()
@@ -212,16 +230,20 @@ class Batcher:
     def _step(self, ahead: bool) -> list[Update]:
         def complete(_: Sequence[Scheduled], step: ComputedStep) -> list[Update]:
             scheduled, work, logits = step.scheduled, step.work, step.output
-            if ahead:
+            if ahead and not (self.log.on or self.captures.wanted):
                 self._go_on(scheduled, logits)
             self.counter.add_step(step.whole)
+            self.log.add(step.whole)
             self._follow_pace(scheduled)
-            return self._updates(scheduled, work, logits)
+            updates = self._updates(scheduled, work, logits)
+            self.captures.add()
+            return updates
 
         step = self._submitted.take(self._running)
         if step is not None:
             updates = complete(step.scheduled, step)
         else:
+            self.captures.begin()
             scheduled = self._with_blocks(self._schedule())
             updates = run_isolated(scheduled, self._compute, complete, self._fail)
         for request, chunk in updates:

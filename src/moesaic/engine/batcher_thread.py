@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -11,6 +12,9 @@ import torch
 
 from moesaic.engine.completion import Chunk
 from moesaic.engine.input_processor import InputProcessor
+from moesaic.engine.insight.capture_order import CaptureOrder
+from moesaic.engine.insight.collector import Collector
+from moesaic.engine.insight.facts import Insight
 from moesaic.engine.loading import LoadedModel
 from moesaic.engine.request import Request
 from moesaic.engine.run_stats import RunStats
@@ -38,6 +42,7 @@ class BatcherThread:
         self._model, self._batcher = model, model.batcher
         self._observer = observer
         self._callbacks: dict[Request, Callback] = {}
+        self._collector = Collector(model)
         self._commands: SimpleQueue[_Command | None] = SimpleQueue()  # None: shut down
         self._lock = threading.Lock()  # no command follows the shutdown
         self._closed = False
@@ -70,6 +75,27 @@ class BatcherThread:
     def stats(self) -> RunStats:
         return self._batcher.stats()
 
+    def insight(self) -> Future[Insight]:
+        """What is known of the last step; those that follow are noted for some seconds."""
+        found: Future[Insight] = Future()
+        self._ask(lambda: self._collector.collect(found))
+        return found
+
+    def capture(self, order: CaptureOrder) -> Future[bytes]:
+        """The next steps as a file."""
+        captured: Future[bytes] = Future()
+        self._ask(lambda: self._batcher.captures.order(order, captured))
+        return captured
+
+    def end_capture(self) -> None:
+        """Wait for no more steps."""
+        self._ask(self._batcher.captures.end)
+
+    def _ask(self, command: _Command) -> None:
+        with self._lock:
+            self._model.refuse_if(self._closed)
+            self._commands.put(command)
+
     def close(self, error: BaseException | None = None) -> None:
         """Cancel running requests, join the thread and close the model. Raises an error that no
         callback got. `error` makes a recording void, see `LoadedModel.close`."""
@@ -78,6 +104,7 @@ class BatcherThread:
                 self._closed = True
                 self._commands.put(None)
         self._thread.join()
+        self._collector.close()
         unreported, self._unreported = self._unreported, None
         try:
             if unreported is not None:
@@ -91,6 +118,7 @@ class BatcherThread:
             torch.set_num_threads(self._model.threads)  # of this thread only
             while self._advance():
                 pass
+            self._batcher.captures.fail()
             self._batcher.cancel_all()
         except BaseException as error:
             event = error
@@ -160,3 +188,4 @@ class BatcherThread:
     def _step_ended(self) -> None:
         if self._observer is not None:
             self._observer.after_step()
+

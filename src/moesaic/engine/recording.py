@@ -40,8 +40,12 @@ class RoutingRecording:
     """`on_routing` is the listener of every pass. `begin` names the tokens of the next step, `end`
     closes a request's document. `close` writes the file, unless something failed before."""
 
-    def __init__(self, path: str | os.PathLike[str], spec: ModelSpec) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], spec: ModelSpec, source: str | None = None
+    ) -> None:
+        """`source`: what the file says of where it is from."""
         self._path, self._spec = path, spec
+        self._source = source or f"recorded while {spec.name} generated text"
         self._recorder: Recorder | None = None  # opened when the first routing shows its shape
         self._documents: Sequence[int] = ()
         self._positions: Sequence[int] = ()
@@ -128,5 +132,5 @@ class RoutingRecording:
             has_counts=True,
             has_confidence=True,
             has_scores=ranks > spec.top_k,  # otherwise they are the weights once more
-            source=f"recorded while {spec.name} generated text",
+            source=self._source,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.units import NS_PER_S, NS_PER_US
 from moesaic.engine.gate_stats import NO_GATE, GateCounter, GateStats
 from moesaic.engine.request import Request
@@ -42,6 +43,16 @@ class QueueStats:
 
 
 @dataclass(frozen=True, slots=True)
+class LaneStats:
+    """How long each lane has worked; None: there is none. Copies count as long as one takes
+    alone."""
+
+    gpu_s: float | None = None
+    cpu_s: float = 0.0
+    link_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunStats:
     """Statistics since the model was loaded. Steps that were interrupted do not count."""
 
@@ -62,6 +73,9 @@ class RunStats:
     gate: GateStats = NO_GATE
     blocks: BlockStats = BlockStats()
     queue: QueueStats = QueueStats()
+    lanes: LaneStats = LaneStats()
+    wanted_experts: int = 0  # by all layers of all steps
+    expert_hits: int = 0  # of those, found in the accelerator
 
 
 class StatsCounter:
@@ -139,7 +153,18 @@ class StatsCounter:
             cached_tokens=self._cached_tokens,
             failed_steps=self._failed_steps,
             gate=self._gate.stats(self._runner.prefetch_accuracy),
+            lanes=self._lanes(),
+            wanted_experts=self._active,
+            expert_hits=self._hits,
         )
+
+    def _lanes(self) -> LaneStats:
+        machine = self._runner.machine
+        busy = machine.busy_ns
+        cpu_s = busy.get(CPU, 0) / NS_PER_S
+        if not machine.capabilities.moves:
+            return LaneStats(cpu_s=cpu_s)
+        return LaneStats(busy.get(GPU, 0) / NS_PER_S, cpu_s, busy.get(PCIE, 0) / NS_PER_S)
 
     def queue(self, waiting: WaitingRequests, running: int) -> QueueStats:
         return QueueStats(

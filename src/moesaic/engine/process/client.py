@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import zmq
 
@@ -17,6 +18,8 @@ from moesaic.core.errors import EngineEnded, EngineFailed
 from moesaic.engine.completion import Chunk
 from moesaic.engine.gate_stats import NO_GATE
 from moesaic.engine.input_processor import InputProcessor
+from moesaic.engine.insight.capture_order import CaptureOrder
+from moesaic.engine.insight.facts import Insight
 from moesaic.engine.loading import Progress
 from moesaic.engine.model_use import closed_error, refuse_use_in_fork
 from moesaic.engine.preparation import ModelText
@@ -26,6 +29,7 @@ from moesaic.engine.process.engine_link import EngineLink
 from moesaic.engine.process.engine_process import Launch
 from moesaic.engine.process.faults import error_of, fault_of
 from moesaic.engine.process.followed_constraint import FollowedConstraint
+from moesaic.engine.process.questions import Questions
 from moesaic.engine.request import Request
 from moesaic.engine.run_stats import RunStats
 from moesaic.engine.sampling.sampled import Alternative, Sampled
@@ -68,6 +72,7 @@ class EngineClient:
         self._processor: InputProcessor | None = None
         self.sequences = 0  # that the engine runs at once
         self._pending: dict[int, _Pending] = {}
+        self._questions = Questions()
         self._restarts = launch.options.restarts
         self._stats = _NO_STATS
         self._fresh_stats = Event()
@@ -135,6 +140,37 @@ class EngineClient:
             if self._queue.put(self._ask_for_stats):
                 fresh.wait(_STATS_S)
         return self._stats
+
+    def insight(self) -> Future[Insight]:
+        """What the engine knows of its last step; it notes those that follow for some seconds."""
+        return self._ask(m.GetInsight)
+
+    def capture(self, order: CaptureOrder) -> Future[bytes]:
+        """The engine's next steps as a file."""
+        return self._ask(lambda number: m.BeginCapture(number, order.kind, order.steps))
+
+    def end_capture(self) -> None:
+        """Wait for no more steps."""
+        self._queue.put(lambda: self._send(m.EndCapture()))
+
+    def _ask(self, message: Callable[[int], m.FromCaller]) -> Future[Any]:
+        asked: Future[Any] = Future()
+
+        def send() -> None:
+            if self._link is not None and self._link.ready:
+                self._link.send(message(self._questions.ask(asked)))
+            else:
+                asked.set_exception(
+                    EngineEnded("there is no engine that could be asked")
+                    if self._failure is None
+                    else _again(self._failure)
+                )
+
+        self.refuse_fork()
+        with self._lock:
+            self._refuse_closed()
+            self._queue.put(send)
+        return asked
 
     def drain(self, timeout_s: float | None = None) -> bool:
         """Refuse further requests and wait for those that run; whether they have ended."""
@@ -248,6 +284,7 @@ class EngineClient:
         if self._link is not None:
             self._link.close()
             self._link = None
+        self._questions.fail_all(EngineEnded("the engine has ended before it answered"))
 
     def _bury(self, link: EngineLink) -> None:
         """The process has ended. What it has sent before counts."""
@@ -384,6 +421,9 @@ class EngineClient:
                 self._begin(link, message)
             case m.Failed(fault):
                 link.failure = error_of(fault)
+            case m.InsightFound(number, value, fault) | m.Captured(number, value, fault):
+                error = None if fault is None else error_of(fault)
+                self._questions.answer(number, value, error)
             case m.Drained():
                 self._drained.set()
             case m.Closed(fault):

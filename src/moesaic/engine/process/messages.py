@@ -10,6 +10,8 @@ import msgspec
 import numpy as np
 
 from moesaic.engine.completion import FinishReason
+from moesaic.engine.insight.capture_order import CaptureKind
+from moesaic.engine.insight.facts import Insight
 from moesaic.engine.process.faults import Fault
 from moesaic.engine.run_stats import RunStats
 from moesaic.engine.sampling.sampling_params import SamplingParams
@@ -109,6 +111,24 @@ class GetStats(_Message, frozen=True):
     pass
 
 
+class GetInsight(_Message, frozen=True):
+    """The answer is `InsightFound` with the same number."""
+
+    number: int
+
+
+class BeginCapture(_Message, frozen=True):
+    """The answer is `Captured` with the same number, when so many steps have run."""
+
+    number: int
+    kind: CaptureKind
+    steps: int
+
+
+class EndCapture(_Message, frozen=True):
+    """Wait for no more steps."""
+
+
 class Drain(_Message, frozen=True):
     """Take no more requests; the answer is `Drained`, when those that run have ended."""
 
@@ -158,6 +178,22 @@ class Stats(_Message, frozen=True):
     answer: bool  # to `GetStats`; others are sent each second while there are requests
 
 
+class InsightFound(_Message, frozen=True):
+    """With one of both."""
+
+    number: int
+    insight: Insight | None
+    fault: Fault | None = None
+
+
+class Captured(_Message, frozen=True):
+    """Without a fault, the file."""
+
+    number: int
+    data: bytes
+    fault: Fault | None = None
+
+
 class Drained(_Message, frozen=True):
     pass
 
@@ -169,8 +205,14 @@ class Closed(_Message, frozen=True):
     fault: Fault | None = None
 
 
-FromCaller = Hello | Submit | Cancel | Read | GetStats | Drain | Shutdown
-FromEngine = Progress | Ready | Failed | Accepted | Refused | Step | Stats | Drained | Closed
+FromCaller = (
+    Hello | Submit | Cancel | Read | GetStats | GetInsight | BeginCapture | EndCapture | Drain
+    | Shutdown
+)  # fmt: skip
+FromEngine = (
+    Progress | Ready | Failed | Accepted | Refused | Step | Stats | InsightFound | Captured
+    | Drained | Closed
+)  # fmt: skip
 
 
 def _plain(value: object) -> object:

@@ -8,7 +8,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
+from typing import Any
 
 import msgspec
 import zmq
@@ -23,6 +24,7 @@ import zmq
 from moesaic.core.errors import EngineFailed, ImpossibleSetting
 from moesaic.engine.batcher_thread import BatcherThread
 from moesaic.engine.completion import Chunk
+from moesaic.engine.insight.capture_order import CaptureOrder
 from moesaic.engine.process import messages as m
 from moesaic.engine.process.admission import Admission
 from moesaic.engine.process.caller import Caller, Unsent
@@ -212,6 +214,15 @@ class EngineServer:
                 self._flush(caller)
             case m.GetStats():
                 self._send_stats(caller, answer=True)
+            case m.GetInsight(number):
+                self._answer(caller, partial(m.InsightFound, number), None, BatcherThread.insight)
+            case m.BeginCapture(number, kind, steps):
+                order = CaptureOrder(kind, steps)
+                self._answer(
+                    caller, partial(m.Captured, number), b"", lambda batcher: batcher.capture(order)
+                )
+            case m.EndCapture() if self._engine is not None:
+                self._engine.batcher.end_capture()
             case m.Drain():
                 self._draining = True
                 self._waits_for_drain.append(caller)
@@ -229,6 +240,34 @@ class EngineServer:
             self._send(
                 caller, m.Ready(os.getpid(), caller.connection, engine.context, engine.sequences)
             )
+
+    def _answer(
+        self,
+        caller: Caller,
+        message: Callable[..., m.FromEngine],
+        nothing: object,
+        ask: Callable[[BatcherThread], Future[Any]],
+    ) -> None:
+        """Send what the batcher's thread answers, when it does."""
+
+        def send(done: Future[Any]) -> None:
+            if caller.identity not in self._callers:
+                return
+            error = done.exception()
+            if error is None:
+                self._send(caller, message(done.result()))
+            else:
+                self._send(caller, message(nothing, fault_of(error)))
+
+        if self._engine is None:
+            self._send(caller, message(nothing, fault_of(EngineFailed("the model is not loaded"))))
+            return
+        try:
+            asked = ask(self._engine.batcher)
+        except Exception as error:
+            self._send(caller, message(nothing, fault_of(error)))
+        else:
+            asked.add_done_callback(lambda done: self._queue.put(partial(send, done)))
 
     # Requests.
 

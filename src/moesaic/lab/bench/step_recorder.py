@@ -4,9 +4,9 @@ steps run after the measured ones.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass, field
 
+from moesaic.core.chrome_trace import with_heads
 from moesaic.core.report import StepReport, Timeline
 from moesaic.engine.runner import Runner
 from moesaic.lab.bench.bench_steps import CaseRuns, Repetition, Run, free_slots, run_steps
@@ -34,13 +34,5 @@ class StepRecorder:
             self.timeline.enabled = False
         free_slots(runner)
         self.reports = shown.measured.reports
-        self._name_heads()
-
-    def _name_heads(self) -> None:
-        """What a step ends with belongs to no routed layer: the head."""
-        ends = [report.end_ns for report in self.reports]
-        layers = len(self.reports[0].layers)
-        spans = self.timeline.spans
-        for at, span in enumerate(spans):
-            if span.kind == "dense" and span.layer == layers:
-                spans[at] = span._replace(layer=-1, end_ns=ends[bisect_left(ends, span.end_ns)])
+        layers, ends = len(self.reports[0].layers), [report.end_ns for report in self.reports]
+        self.timeline.spans[:] = with_heads(self.timeline.spans, layers, ends)

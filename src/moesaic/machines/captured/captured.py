@@ -5,7 +5,8 @@ them; copies under way are waited for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 
 from moesaic.core.body import Decider
 from moesaic.core.native_brain import NativeBrain
+from moesaic.core.offloading import CPU, GPU, PCIE
 from moesaic.core.report import LayerReport, StepReport, Timeline
 from moesaic.core.rerun_decider import RerunDecider
 from moesaic.machines.captured.captured_spans import CapturedSpans
@@ -22,13 +24,17 @@ from moesaic.machines.captured.graph_steps import GraphMemory, GraphSteps
 from moesaic.machines.real.executor import Network, StepTimes
 from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.machines.real.ledger import Ledger
+from moesaic.machines.real.step_watch import StepWatch
 
 Native = Callable[[], NativeBrain | None]
 
 
 class Captured:
     """An `Executor`. `native` is the brain's state and functions, or None where those alone do not
-    decide; `brain` is its handle. `ledger` lends the slots, which are a part of `memory`."""
+    decide; `brain` is its handle. `ledger` lends the slots, which are a part of `memory`. There is
+    nothing for a `watch` to see: what a step did is in its `trace`."""
+
+    name = "captured"
 
     def __init__(
         self, network: Network, memory: GraphMemory, ledger: Ledger[Any], brain: Decider,
@@ -40,6 +46,8 @@ class Captured:
         self._ranks, self._gates = adapter.ranks, adapter.gates
         self._made: tuple[NativeBrain, GraphSteps] | None = None
         self._moved_before = 0  # bytes, by conductors that are gone
+        self.watch: StepWatch | None = None
+        self._lane_ns = Counter[str]()  # of steps whose report was asked for
         self._spans, self._traced = CapturedSpans(self._store.experts), False
         self._begun: ForwardPass | None = None
         self._times_ns, self._tokens, self._late = (0, 0), 0, False  # of the last step
@@ -169,6 +177,8 @@ class Captured:
             if self._late:
                 ended = min(ended, self._steps.ended_ns(times))
             self._report = StepReport(started, ended, self._tokens, self._reports(times))
+            self._lane_ns[GPU] += self._steps.busy_ns(times)
+            self._lane_ns[CPU] += sum(each.cpu_ended - each.cpu_begun for each in times)
         return self._report
 
     @property
@@ -190,6 +200,12 @@ class Captured:
     @property
     def bytes_moved(self) -> int:
         return self._moved_before + (self._made[1].bytes_moved if self._made else 0)
+
+    @property
+    def busy_ns(self) -> Mapping[str, int]:
+        """Copies and reads in place count as long as a copy takes alone."""
+        copies = self.bytes_moved // self._store.kernel.block_bytes
+        return Counter(self._lane_ns) + Counter({PCIE: copies * self._ledger.copier.duration_ns})
 
     def close(self) -> None:
         if self._made is not None:

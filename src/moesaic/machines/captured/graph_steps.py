@@ -313,6 +313,10 @@ class GraphSteps:
         conductor sees the last layer's routing a microsecond after the GPU has left it."""
         return times[-1].routed + self._parts.stamps.from_routing_to_end(self._layers - 1)
 
+    def busy_ns(self, times: Sequence[LayerTimes]) -> int:
+        """How long the GPU worked in the last step, which has these times."""
+        return self._parts.stamps.busy_ns([each.on_gpu > 0 for each in times])
+
     def trace(self, ended_ns: int, tokens: int) -> CapturedStep:
         """The last step, and the copies that have ended since one was asked for."""
         conductor, stamps = self._conductor, self._parts.stamps.read()

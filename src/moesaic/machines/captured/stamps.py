@@ -4,8 +4,10 @@ step two words and one launch: so little that they are always there."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 
 
@@ -63,6 +65,15 @@ class Stamps:
         """Nanoseconds, of the last step that was kept."""
         routed = 2 + _MARKS * layer + LayerStamps._fields.index("routed")
         return int(self._kept[1] - self._kept[routed])
+
+    def busy_ns(self, on_gpu: Sequence[bool]) -> int:
+        """How long the GPU worked in the last step that was kept: all of it but the waits for plans
+        and for the CPU's sums. `on_gpu`: whether it computed experts, by layer."""
+        at = self._kept[2:].reshape(-1, _MARKS)
+        routed, shared, planned, _, computed, summed = at.T
+        free = np.where((routed < shared) & (shared <= planned), shared, routed)
+        idle = np.where(on_gpu, computed, planned)
+        return int(self._kept[1] - self._kept[0] - (planned - free).sum() - (summed - idle).sum())
 
     def read(self) -> StepStamps:
         """The stamps of the last step that was kept."""

@@ -5,7 +5,8 @@ again: it then sees every layer's routing after the step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from time import perf_counter_ns
 
 import torch
@@ -23,6 +24,7 @@ from moesaic.machines.cpu_step.step_result import LayerTimes, StepResult
 from moesaic.machines.real.executor import Network, StepTimes
 from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.machines.real.routing_adapter import RoutingAdapter
+from moesaic.machines.real.step_watch import StepWatch
 from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.decoder import finite_or_nan
 
@@ -44,6 +46,7 @@ class CpuStep:
     """An `Executor`. `adapter` says how many experts of a token's ranking a routing has; `view` is
     what a brain sees of a machine on which nothing moves."""
 
+    name = "cpu_step"
     bytes_moved = 0
 
     def __init__(
@@ -52,6 +55,8 @@ class CpuStep:
     ) -> None:  # fmt: skip
         self._step, self._cache, self._adapter = step, cache, adapter
         self._view, self._timeline = view, timeline
+        self.watch: StepWatch | None = None
+        self._lane_ns = Counter[str]()
 
     def refuses(self, work: ForwardPass, brain: Decider) -> str | None:
         if work.ahead:
@@ -90,9 +95,12 @@ class CpuStep:
                 if isinstance(brain, RerunDecider):
                     brain.decide(routing, self._view)
                     brain.learn(routing, each)
+        for each in () if self.watch is None else reports:
+            self.watch.routed(result.routing(each.layer, 0, number))
         replayed = 0 if forced is None else began - started
         end = perf_counter_ns()
         self._step_times = self._times(result.times, end - started, replayed)
+        self._lane_ns[CPU] += self._ended - began
         self._report = StepReport(started, end, len(work.pieces), reports)
         for span in self._spans(result) if self._timeline.enabled else ():
             self._timeline.add(span)
@@ -114,6 +122,10 @@ class CpuStep:
     def trace(self) -> None:
         """Nothing is captured."""
         return
+
+    @property
+    def busy_ns(self) -> Mapping[str, int]:
+        return self._lane_ns
 
     def close(self) -> None:
         """The workers belong to the layerwise executor."""

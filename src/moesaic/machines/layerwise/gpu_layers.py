@@ -6,7 +6,8 @@ are added on the device. The host waits for the GPU only where it needs the rout
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from time import perf_counter_ns
 
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 
 from moesaic.core.layer_plan import LayerPlan, Move
-from moesaic.core.offloading import CPU, GPU, OFFLOADING
+from moesaic.core.offloading import CPU, GPU, OFFLOADING, PCIE
 from moesaic.core.report import LayerReport, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId, Forecast
@@ -174,6 +175,15 @@ class GpuLayers(Layerwise):
     @property
     def bytes_moved(self) -> int:
         return self.ledger.bytes_moved
+
+    @property
+    def busy_ns(self) -> Mapping[str, int]:
+        return Counter(self._lane_ns) + Counter({PCIE: self.ledger.busy_ns})
+
+    def _count_busy(self) -> None:
+        """By the marks that were resolved when the pass had ended."""
+        self._lane_ns[CPU] += sum(self._cpu_ns.values())
+        self._lane_ns[GPU] += self.spans.network_ns + sum(self.spans.experts_ns.values())
 
     def close(self) -> None:
         """Everything is released, whatever fails on the way."""

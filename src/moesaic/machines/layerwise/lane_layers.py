@@ -4,7 +4,8 @@ the accelerator's link.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from threading import Event
 from time import perf_counter_ns
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from typing import NamedTuple
 import torch
 
 from moesaic.core.layer_plan import LayerPlan, Move
-from moesaic.core.offloading import CPU, GPU, OFFLOADING
+from moesaic.core.offloading import CPU, GPU, OFFLOADING, PCIE
 from moesaic.core.report import LayerReport, Span, Timeline, experts_span
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId
@@ -103,6 +104,7 @@ class LaneLayers(Layerwise):
         total = parts[0] if len(parts) == 1 else parts[0] + parts[1]
         self._total = total.to(self._routed.hidden.dtype)
         self._experts_ns += max(self._busy.values())
+        self._lane_ns[CPU] += self._busy.get(CPU, 0)
         report = self._report._replace(end_ns=perf_counter_ns())
         self._reports.append(report)
         return report
@@ -130,6 +132,14 @@ class LaneLayers(Layerwise):
     def bytes_moved(self) -> int:
         return self.ledger.bytes_moved
 
+    @property
+    def busy_ns(self) -> Mapping[str, int]:
+        return Counter(self._lane_ns) + Counter({PCIE: self.ledger.busy_ns})
+
+    def _count_busy(self) -> None:
+        """The network runs on the accelerator; experts were counted layer by layer."""
+        self._lane_ns[GPU] += self._network_ns
+
     def close(self) -> None:
         super().close()
         self.cpu.close()
@@ -152,6 +162,7 @@ class LaneLayers(Layerwise):
             shared.result()
             ended = perf_counter_ns()
             self._shared_ns = self._busy[GPU] = ended - started
+            self._lane_ns[GPU] += ended - started
             if self.timeline.enabled:
                 self.timeline.add(Span(GPU, "dense", started, ended, layer, -1, tokens))
 
@@ -231,6 +242,8 @@ class LaneLayers(Layerwise):
         self._executors[GPU].expert(item.block, hidden, tokens, weights, out)
         if item.computed is not None:
             item.computed.set()
+        ended = perf_counter_ns()
+        self._lane_ns[GPU] += ended - started  # waiting for its weights is no work
         if self.timeline.enabled:
             queue = (item.expert,)
-            self.timeline.add(experts_span(GPU, started, perf_counter_ns(), layer, queue, count))
+            self.timeline.add(experts_span(GPU, started, ended, layer, queue, count))

@@ -6,7 +6,8 @@ each subclass."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ import torch
 
 from moesaic.core.body import Decider, LayerBody, Probed
 from moesaic.core.capabilities import Capabilities
-from moesaic.core.offloading import GPU
+from moesaic.core.offloading import CPU, GPU
 from moesaic.core.report import LayerReport, Span, StepReport, Timeline
 from moesaic.core.residency import Residency
 from moesaic.core.routing import ExpertId, Forecast, LayerRouting
@@ -23,6 +24,7 @@ from moesaic.machines.loop import serve_layer
 from moesaic.machines.real.executor import Network, StepTimes
 from moesaic.machines.real.forward_pass import ForwardPass, Replay
 from moesaic.machines.real.routing_adapter import chosen_by
+from moesaic.machines.real.step_watch import StepWatch
 from moesaic.models.experts.expert_service import RoutedTokens
 from moesaic.models.token_batch import Segment
 
@@ -31,6 +33,7 @@ class Layerwise(LayerBody, Probed):
     """A `FallbackExecutor`, and the network's `ExpertService`: what happens between a router and
     the sum of its experts is up to each subclass."""
 
+    name = "layerwise"
     capabilities: ClassVar[Capabilities]
     dense_on = GPU  # the device of everything but the routed experts
 
@@ -42,6 +45,8 @@ class Layerwise(LayerBody, Probed):
         self.dtype = self.decoder.dtype
         self.timeline = timeline if timeline is not None else Timeline(enabled=False)
         self.residency = residency
+        self.watch: StepWatch | None = None
+        self._lane_ns = Counter[str]()  # what lanes have worked
         self._running = False
         self._total: torch.Tensor | None = None  # of the layer just computed, for the network
 
@@ -61,7 +66,7 @@ class Layerwise(LayerBody, Probed):
         self._begin(number, work)
         if self.timeline.enabled and self.timeline.engine:
             brain = EngineSpans(brain, self.timeline, lambda: self._advanced_ns)
-        self._brain = brain
+        self._brain = brain if self.watch is None else self.watch.around(brain)
         self._run(work)
         self._finish()
         self._running = False
@@ -91,6 +96,10 @@ class Layerwise(LayerBody, Probed):
     @property
     def bytes_moved(self) -> int:
         return 0
+
+    @property
+    def busy_ns(self) -> Mapping[str, int]:
+        return self._lane_ns
 
     def place(self, experts: Sequence[ExpertId]) -> None:
         """The initial placement."""
@@ -168,6 +177,7 @@ class Layerwise(LayerBody, Probed):
 
     def _finish(self) -> None:
         self._ended()
+        self._count_busy()
         end = perf_counter_ns()
         parts = (self._network_ns, self._experts_ns, self._router_ns, self._replay_ns)
         self._times = StepTimes(end - self._start_ns, *parts)
@@ -189,6 +199,10 @@ class Layerwise(LayerBody, Probed):
 
     def _ended(self) -> None:
         """Called when the network has returned."""
+
+    def _count_busy(self) -> None:
+        """Add what the lanes have worked in this pass: here, the CPU does everything."""
+        self._lane_ns[CPU] += self._network_ns + self._experts_ns
 
     def _record_dense(self, started_ns: int, ended_ns: int) -> None:
         """The network ran from one router to the next in this time."""

@@ -3,7 +3,7 @@ that they run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -16,6 +16,7 @@ from moesaic.core.routing import ExpertId
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.forward_pass import ForwardPass
 from moesaic.machines.real.routing_adapter import RoutingAdapter
+from moesaic.machines.real.step_watch import StepWatch
 from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.decoder import Decoder
 
@@ -47,7 +48,11 @@ class StepTimes(NamedTuple):
 
 class Executor(Protocol):
     """Runs one pass at a time. It is called in torch's inference mode. A pass that fails or is
-    interrupted leaves an executor that `abandon` makes ready for another one."""
+    interrupted leaves an executor that `abandon` makes ready for another one. `watch` sees the
+    passes that begin from now on, layer by layer, where the executor asks Python at all."""
+
+    name: str
+    watch: StepWatch | None
 
     def refuses(self, work: ForwardPass, brain: Decider) -> str | None:
         """Why it cannot run this pass; None: it can."""
@@ -96,6 +101,12 @@ class Executor(Protocol):
     @property
     def bytes_moved(self) -> int:
         """The bytes moved over a link since the beginning."""
+        ...
+
+    @property
+    def busy_ns(self) -> Mapping[str, int]:
+        """How long each lane has worked since the beginning, as far as that is known without a
+        timeline."""
         ...
 
     def close(self) -> None:

@@ -44,7 +44,7 @@ class Copier(Protocol[CopyT]):
     """Copies experts one after the other, demanded ones first. It never writes the ledger: what it
     has begun and what has arrived is seen when the ledger looks."""
 
-    duration_ns: int  # of one copy
+    duration_ns: int  # of one copy alone
 
     def prepare(self, move: Move, slot: Any, kind: str) -> CopyT:
         """A copy that has not begun, into a slot that is as it will be when it begins."""
@@ -100,6 +100,11 @@ class Ledger(Generic[CopyT]):
     @property
     def bytes_moved(self) -> int:
         return self._under_way.bytes_moved
+
+    @property
+    def busy_ns(self) -> int:
+        """How long copies have taken, each as long as one takes alone."""
+        return self.bytes_moved // self._store.kernel.block_bytes * self.copier.duration_ns
 
     def place(self, experts: Sequence[ExpertId]) -> None:
         """The initial placement: it has arrived when this returns."""

@@ -3,7 +3,8 @@ nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from moesaic.core.report import StepReport
 from moesaic.core.routing import ExpertId
 from moesaic.machines.real.executor import Executor, FallbackExecutor, StepTimes
 from moesaic.machines.real.forward_pass import ForwardPass
+from moesaic.machines.real.step_watch import StepWatch
 
 
 class Guard(Protocol):
@@ -49,6 +51,7 @@ class Machine(Probed):
         self._chosen: tuple[ForwardPass, Executor] | None = None  # for a pass just asked about
         self._passes = -1  # the number of the last one
         self._moved_before = 0  # bytes, by executors that are gone
+        self._busy_before = Counter[str]()
 
     def add(self, executor: Executor) -> None:
         """It is asked before all others from now on."""
@@ -61,6 +64,7 @@ class Machine(Probed):
         for executor in self.executors[:-1]:
             executor.leave()
             self._moved_before += executor.bytes_moved
+            self._busy_before.update(executor.busy_ns)
             executor.close()
         self.executors, self.why_layerwise = [self.layerwise], because
         self._active, self.last, self._chosen = self.layerwise, None, None
@@ -152,6 +156,11 @@ class Machine(Probed):
         assert self.last is not None, "a pass was collected"
         return self.last
 
+    def watch(self, watch: StepWatch | None) -> None:
+        """Show passes that begin from now on to it; None: to none any more."""
+        for executor in self.executors:
+            executor.watch = watch
+
     def rank_experts(self, ranks: int) -> None:
         """Give every routing from now on at least so many ranks, also where nothing is decided."""
         self.layerwise.network.adapter.rank_at_least(ranks)
@@ -173,6 +182,14 @@ class Machine(Probed):
     def bytes_moved(self) -> int:
         """The bytes moved over a link since the beginning."""
         return self._moved_before + sum(executor.bytes_moved for executor in self.executors)
+
+    @property
+    def busy_ns(self) -> Mapping[str, int]:
+        """How long each lane has worked since the beginning (see `Executor`)."""
+        busy = Counter(self._busy_before)
+        for executor in self.executors:
+            busy.update(executor.busy_ns)
+        return busy
 
     def close(self) -> None:
         """The machine cannot be used afterwards. Everything is released, whatever fails."""

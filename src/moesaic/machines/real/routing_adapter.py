@@ -32,6 +32,10 @@ class RoutingAdapter:
         """Rank at least so many experts from now on, whichever policies decide."""
         self._ranks = max(self._ranks, ranks)
 
+    def rank(self, ranks: int) -> None:
+        """Rank exactly so many from now on, at least as many as the policies look at."""
+        self._ranks = ranks
+
     def routing(self, routed: RoutedTokens, step: int = 0) -> LayerRouting:
         choice = routed.choice
         counts = None if choice.counts is None else choice.counts.numpy()
