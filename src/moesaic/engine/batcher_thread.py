@@ -188,4 +188,3 @@ class BatcherThread:
     def _step_ended(self) -> None:
         if self._observer is not None:
             self._observer.after_step()
-

@@ -17,6 +17,13 @@ from moesaic.serve.api_error import ApiError
 from moesaic.serve.chat import chat_completions
 from moesaic.serve.completions import completions
 from moesaic.serve.endpoint import Endpoint, answers_errors
+from moesaic.serve.insight.routes import (
+    insight,
+    insight_capture,
+    insight_layer,
+    insight_model,
+    insight_stream,
+)
 from moesaic.serve.outer_layers import REQUEST_ID, RecordRequests, RequireKey
 from moesaic.serve.request_record import RequestLog
 from moesaic.serve.responses.responses import (
@@ -47,6 +54,11 @@ _ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/props", props),
     ("GET", "/slots", slots),
     ("GET", "/metrics", metrics),
+    ("GET", "/insight", insight),
+    ("GET", "/insight/model", insight_model),
+    ("GET", "/insight/layers/{layer:int}", insight_layer),
+    ("GET", "/insight/stream", insight_stream),
+    ("POST", "/insight/capture", insight_capture),
 )
 
 

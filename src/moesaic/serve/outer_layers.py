@@ -20,7 +20,7 @@ from moesaic.serve.server_settings import ServerSettings
 REQUEST_ID = "x-request-id"
 _USABLE_ID = re.compile(r"[\w.:/+=@-]{1,128}", re.ASCII)
 _OPEN = "/health"  # for load balancers, which have no keys
-_POLLED = (_OPEN, "/metrics")  # not in the log while all is well
+_POLLED = (_OPEN, "/metrics", "/insight")  # not in the log while all is well
 _OK = 200
 
 

@@ -13,6 +13,7 @@ from moesaic.engine.request import Request
 from moesaic.serve.api_error import ApiError, engine_lost, engine_unavailable, impossible, too_many
 from moesaic.serve.formats.detect import detect
 from moesaic.serve.generation import Generation
+from moesaic.serve.insight.watcher import Watcher
 from moesaic.serve.metrics import ServerMetrics
 from moesaic.serve.request_record import RequestRecord
 from moesaic.serve.server_settings import ServerSettings
@@ -27,6 +28,7 @@ class Service:
         assert settings.model_names, "the command line gives one"
         self.llm, self.settings = llm, settings
         self.metrics = ServerMetrics()
+        self.watcher = Watcher(llm)
         self.generations: dict[Generation, None] = {}  # in order of arrival
         self.formats = detect(
             self.processor.tokenizer.template_source,

@@ -114,4 +114,3 @@ def _beside(layer: LayerWork, belief: Belief) -> Iterator[ExpertFacts]:
 
 def _costs(belief: Belief, tokens: int) -> tuple[int, int]:
     return int(belief.tables[0, tokens]), int(belief.tables[1, tokens])
-

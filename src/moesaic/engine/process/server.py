@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -25,6 +25,7 @@ from moesaic.core.errors import EngineFailed, ImpossibleSetting
 from moesaic.engine.batcher_thread import BatcherThread
 from moesaic.engine.completion import Chunk
 from moesaic.engine.insight.capture_order import CaptureOrder
+from moesaic.engine.insight.facts import Insight
 from moesaic.engine.process import messages as m
 from moesaic.engine.process.admission import Admission
 from moesaic.engine.process.caller import Caller, Unsent
@@ -215,7 +216,9 @@ class EngineServer:
             case m.GetStats():
                 self._send_stats(caller, answer=True)
             case m.GetInsight(number):
-                self._answer(caller, partial(m.InsightFound, number), None, BatcherThread.insight)
+                self._answer(
+                    caller, partial(self._found, caller, number), None, BatcherThread.insight
+                )
             case m.BeginCapture(number, kind, steps):
                 order = CaptureOrder(kind, steps)
                 self._answer(
@@ -268,6 +271,23 @@ class EngineServer:
             self._send(caller, message(nothing, fault_of(error)))
         else:
             asked.add_done_callback(lambda done: self._queue.put(partial(send, done)))
+
+    def _found(
+        self, caller: Caller, number: int, insight: Insight | None, fault: Fault | None = None
+    ) -> m.InsightFound:
+        """Requests get the numbers by which this caller knows them."""
+        if insight is not None:
+            known = {
+                request.id: its
+                for request, (connection, its) in list(self._named.items())
+                if connection == caller.connection
+            }
+            renamed = [
+                each if each.state == "kept" else each._replace(id=known.get(each.id, -1))
+                for each in insight.conversations
+            ]
+            insight = replace(insight, conversations=renamed)
+        return m.InsightFound(number, insight, fault)
 
     # Requests.
 
