@@ -65,7 +65,7 @@ class Batcher:
         `text_of`: of a token, for the log; `max_stall_ms`: see
         `PromptPace`."""
         self.counter, self.log, self.captures = (
-            StatsCounter(runner), StepLog(runner), Captures(runner)
+            StatsCounter(runner), StepLog(runner), Captures(runner, recording is not None)
         )  # fmt: skip
         self._runner, self._sampler = runner, sampler
         self._whole_recording = recording

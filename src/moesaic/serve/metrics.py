@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from moesaic.engine.run_stats import RunStats
+from moesaic.engine.run_stats import LaneStats, RunStats
 from moesaic.serve.histogram import Histogram
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -51,12 +51,21 @@ class ServerMetrics:
                 yield f"# HELP {name} {what}"
                 yield f"# TYPE {name} {kind}"
                 yield f"{name} {value:.9g}" if isinstance(value, float) else f"{name} {value}"
+        yield from _busy_lines(stats.lanes)
         for histogram in (self.first_token, self.between_tokens, self.answer):
             yield from histogram.lines()
         yield "# HELP moesaic_http_responses_total Responses by status."
         yield "# TYPE moesaic_http_responses_total counter"
         for status, count in sorted(self._responses.items()):
             yield f'moesaic_http_responses_total{{status="{status}"}} {count}'
+
+
+def _busy_lines(lanes: LaneStats) -> Iterator[str]:
+    yield "# HELP moesaic_busy_seconds_total Time for which each lane has worked."
+    yield "# TYPE moesaic_busy_seconds_total counter"
+    for lane, busy_s in (("gpu", lanes.gpu_s), ("cpu", lanes.cpu_s), ("link", lanes.link_s)):
+        if busy_s is not None:
+            yield f'moesaic_busy_seconds_total{{lane="{lane}"}} {busy_s:.9g}'
 
 
 def _of_engine(stats: RunStats, ready: bool) -> Iterator[_Metric]:
@@ -92,6 +101,18 @@ def _of_engine(stats: RunStats, ready: bool) -> Iterator[_Metric]:
             gauge,
             "Share of the wanted experts that the accelerator held.",
             stats.hit_rate,
+        ),
+        (
+            "expert_wanted_total",
+            counter,
+            "Experts that layers wanted, with an accelerator.",
+            None if stats.lanes.gpu_s is None else stats.wanted_experts,
+        ),
+        (
+            "expert_hits_total",
+            counter,
+            "Of those, experts that the accelerator held.",
+            None if stats.lanes.gpu_s is None else stats.expert_hits,
         ),
         ("link_bytes_total", counter, "Bytes over the accelerator's link.", stats.bytes_moved),
         ("steps_total", counter, "Forward passes.", stats.steps),

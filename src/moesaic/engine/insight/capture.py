@@ -106,6 +106,10 @@ class RoutingCapture:
         self.recording = None
         with self._folder:
             recording.close()
+            if not self._file.exists():
+                raise ImpossibleSetting(
+                    "a request failed in one of these steps, and a trace has whole ones: ask again"
+                )
             return self._file.read_bytes()
 
     def abandon(self) -> None:

@@ -15,15 +15,12 @@ from moesaic.hardware.host import cpu_name
 _ENDED = "the engine has ended its work before a step was captured"
 
 
-class CaptureUnderWay(ImpossibleSetting):
-    """One at a time."""
-
-
 class Captures:
     """Used by the batcher's thread alone. A step belongs to a capture that began before it."""
 
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
+    def __init__(self, runner: Runner, records: bool) -> None:
+        """`records`: the routing of the whole run is recorded."""
+        self._runner, self._records = runner, records
         self._order: CaptureOrder | None = None
         self._capture: Capture | None = None  # that has begun
         self._result: Future[bytes] = Future()
@@ -40,15 +37,26 @@ class Captures:
 
     def order(self, order: CaptureOrder, result: Future[bytes]) -> None:
         """The result has the file, or why there is none."""
-        if self._order is not None:
-            result.set_exception(
-                CaptureUnderWay(
-                    f"a capture of {self._order.steps} steps is under way, and there is one at a "
-                    "time: ask again when it has ended"
-                )
-            )
+        why = self._refusal(order)
+        if why is not None:
+            result.set_exception(ImpossibleSetting(why))
             return
         self._order, self._result, self._steps = order, result, 0
+
+    def _refusal(self, order: CaptureOrder) -> str | None:
+        if self._order is not None:
+            return (
+                f"a capture of {self._order.steps} steps is under way, and there is one at a time: "
+                "ask again when it has ended"
+            )
+        if order.kind == "routing" and self._records:
+            return "the routing of the whole run is recorded: read that file when the engine ends"
+        if order.kind == "routing" and self._runner.gate.draft:
+            return (
+                f"gate {self._runner.gate_name!r} runs tokens that may not stand, and a trace has "
+                "the passes that stood: capture spans (perfetto), or use another gate"
+            )
+        return None
 
     def begin(self) -> None:
         """Before a step; no other one is under way."""

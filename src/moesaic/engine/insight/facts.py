@@ -8,7 +8,8 @@ from typing import Literal, NamedTuple
 from moesaic.engine.run_stats import RunStats
 
 Ran = Literal["gpu", "cpu", "link"]  # link: copied over it for this layer, then computed on the GPU
-Place = Literal["accelerator", "coming", "host"]  # where an expert was when its layer was planned
+# Where an expert was when its layer was planned.
+Place = Literal["accelerator", "coming", "host", "unknown"]
 StepKind = Literal["decode", "prompt", "mixed"]
 
 

@@ -109,7 +109,7 @@ def _on_gpu(layer: LayerWork, over_link: set[int], belief: Belief) -> Iterator[E
 
 def _beside(layer: LayerWork, belief: Belief) -> Iterator[ExpertFacts]:
     for expert, tokens in zip(layer.cpu, layer.cpu_pairs, strict=True):
-        yield ExpertFacts(expert, tokens, "cpu", "host", 0, *_costs(belief, tokens))
+        yield ExpertFacts(expert, tokens, "cpu", "unknown", 0, *_costs(belief, tokens))
 
 
 def _costs(belief: Belief, tokens: int) -> tuple[int, int]:

@@ -14,6 +14,7 @@ _PLACES = {
     "accelerator": "in GPU memory",
     "coming": "on its way to GPU memory",
     "host": "not in GPU memory",
+    "unknown": "in GPU memory or not",
 }
 _DONE = {
     "gpu": "computed on the GPU",
@@ -40,7 +41,7 @@ def options(each: ExpertFacts, layer: LayerFacts) -> dict[str, float | None]:
     """What each way would have taken for this expert alone, were the lanes free."""
     gpu_ns, lanes = each.gpu_ns, layer.lanes
     on_gpu = over_link = None
-    if gpu_ns is not None and each.place != "host":
+    if gpu_ns is not None and each.place in ("accelerator", "coming"):
         on_gpu = each.arrives_ns + gpu_ns
     if gpu_ns is not None and lanes is not None and each.place == "host":
         over_link = lanes.transfer + gpu_ns
@@ -49,8 +50,8 @@ def options(each: ExpertFacts, layer: LayerFacts) -> dict[str, float | None]:
 
 
 def _without_accelerator(each: ExpertFacts) -> str:
-    taken = "" if each.cpu_ns is None else f", in about {_us(each.cpu_ns)} for {_tokens(each)}"
-    return f"There is no accelerator: all experts are computed on the CPU, this one{taken}."
+    taken = f"in about {_us(each.cpu_ns)} for {_tokens(each)}"
+    return f"There is no accelerator: all experts are computed on the CPU, this one {taken}."
 
 
 def _captured(each: ExpertFacts, lanes: PlannedLanes) -> str:
