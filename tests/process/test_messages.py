@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -14,13 +15,24 @@ from moesaic import ProcessOptions, SamplingParams
 from moesaic.core import errors
 from moesaic.core.errors import EngineFailed, ImpossibleSetting, MoesaicError
 from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.insight.facts import (
+    Conversation,
+    EngineFacts,
+    ExpertFacts,
+    HitFacts,
+    Insight,
+    LayerFacts,
+    PlannedLanes,
+    StepFacts,
+)
 from moesaic.engine.preparation import ModelText, prepare
 from moesaic.engine.process import messages as m
 from moesaic.engine.process.admission import Admission
 from moesaic.engine.process.command_queue import CommandQueue
 from moesaic.engine.process.faults import error_of, fault_of
+from moesaic.engine.process.questions import Questions
 from moesaic.engine.process.step_record import StepRecord
-from moesaic.engine.run_stats import RunStats
+from moesaic.engine.run_stats import LaneStats, RunStats
 
 KINDS = [each for each in vars(errors).values() if isinstance(each, type)]
 GREEDY = SamplingParams(max_tokens=9, temperature=0.0)
@@ -66,6 +78,41 @@ def test_statistics_may_count_in_numbers_of_numpy() -> None:
     received = m.decode_from_engine(m.encode(m.Stats(stats, True)))
     assert isinstance(received, m.Stats)
     assert received.stats == stats
+
+
+def test_an_insight_arrives_as_it_was() -> None:
+    expert = ExpertFacts(np.int64(3), 2, "link", "host", 0, 30, None)  # type: ignore[arg-type]
+    lanes = PlannedLanes(1, 2, 3, 4, 5, 6)
+    layer = LayerFacts(0, 10, None, 1, 0, 99, 0, [expert], lanes)
+    engine = EngineFacts(
+        "a model", 1, 8, 2, False, 99, "bf16", "layerwise", None, ("emulated", "a part"), 4,
+        {"schedule": "hybrid"}, True, "a machine", ["gpu", "cpu", "pcie"], 64,
+    )  # fmt: skip
+    step = StepFacts(1, "mixed", 5, 2, 1000, "layerwise", [layer])
+    kept = Conversation(7, "a client", "kept", 2, 80, 80)
+    hits = HitFacts(8, 0.5, 0.25, 0.75, 0.5)
+    stats = RunStats(1, 2, 3, 4, 0.5, None, 6, None, lanes=LaneStats(0.5, 1.5, None))
+    insight = Insight(engine, stats, 1.5, step, [[3]], hits, [kept], 1)
+    sent = m.InsightFound(4, insight)
+    assert m.decode_from_engine(m.encode(sent)) == sent
+    assert m.decode_from_engine(m.encode(m.Captured(1, b"\0\xff"))) == m.Captured(1, b"\0\xff")
+    for asked in (m.GetInsight(1), m.BeginCapture(2, "routing", 9), m.EndCapture()):
+        assert m.decode_from_caller(m.encode(asked)) == asked
+
+
+def test_questions_are_answered_once_or_fail_together() -> None:
+    questions = Questions()
+    asked = [Future[int]() for _ in range(4)]
+    numbers = [questions.ask(each) for each in asked]
+    asked[1].cancel()
+    questions.answer(numbers[0], 5, None)
+    questions.answer(numbers[0], 6, None)
+    questions.answer(numbers[1], 7, None)
+    questions.answer(numbers[2], None, ImpossibleSetting("no"))
+    questions.fail_all(EngineFailed("it has ended"))
+    assert asked[0].result(0) == 5
+    assert asked[1].cancelled()
+    assert [str(each.exception(0)) for each in asked[2:]] == ["no", "it has ended"]
 
 
 def one_of(kind: type[MoesaicError]) -> MoesaicError:

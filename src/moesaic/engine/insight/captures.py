@@ -8,6 +8,7 @@ from contextlib import suppress
 from moesaic.core.errors import EngineFailed, ImpossibleSetting
 from moesaic.engine.insight.capture import Capture, make_capture
 from moesaic.engine.insight.capture_order import CaptureOrder
+from moesaic.engine.insight.settle import refuse, settle
 from moesaic.engine.recording import RoutingRecording
 from moesaic.engine.runner import Runner
 from moesaic.hardware.host import cpu_name
@@ -39,7 +40,7 @@ class Captures:
         """The result has the file, or why there is none."""
         why = self._refusal(order)
         if why is not None:
-            result.set_exception(ImpossibleSetting(why))
+            refuse(result, ImpossibleSetting(why))
             return
         self._order, self._result, self._steps = order, result, 0
 
@@ -96,9 +97,11 @@ class Captures:
             return
         self._order = self._capture = None
         try:
-            result.set_result(capture.end())
+            data = capture.end()  # also where the result is not wanted any more
         except Exception as error:
-            result.set_exception(error)
+            refuse(result, error)
+        else:
+            settle(result, lambda: data)
 
     def fail(self, error: BaseException | None = None) -> None:
         """Give up the capture, if there is one."""
@@ -107,5 +110,5 @@ class Captures:
         if capture is not None:
             with suppress(Exception):
                 capture.abandon()
-        if order is not None and not result.done():
-            result.set_exception(error if isinstance(error, Exception) else EngineFailed(_ENDED))
+        if order is not None:
+            refuse(result, error if isinstance(error, Exception) else EngineFailed(_ENDED))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from time import monotonic, perf_counter
 
 import numpy as np
@@ -16,6 +17,7 @@ from moesaic.engine.insight.conversations import kept, of_requests
 from moesaic.engine.insight.facts import EngineFacts, HitFacts, Insight, StepFacts
 from moesaic.engine.insight.hit_rates import hit_facts
 from moesaic.engine.insight.layer_facts import layer_facts
+from moesaic.engine.insight.settle import refuse, settle
 from moesaic.engine.insight.step_log import NotedStep, RoutedStep
 from moesaic.engine.loading import LoadedModel
 from moesaic.hardware.host import cpu_name, usable_cores
@@ -50,9 +52,9 @@ class Collector:
         try:
             taken = self._take()
         except Exception as error:
-            result.set_exception(error)
+            refuse(result, error)
         else:
-            self._worker.submit(self._finish, taken, result)
+            self._worker.submit(settle, result, partial(self._finished, taken))
 
     def close(self) -> None:
         self._worker.shutdown()
@@ -66,12 +68,6 @@ class Collector:
         engine, stats = engine_facts(self._model), batcher.stats()
         insight = Insight(engine, stats, passed, None, [], None, conversations, more)
         return _Taken(insight, batcher.log.last, list(batcher.log.window), self._resident())
-
-    def _finish(self, taken: _Taken, result: Future[Insight]) -> None:
-        try:
-            result.set_result(self._finished(taken))
-        except Exception as error:
-            result.set_exception(error)
 
     def _finished(self, taken: _Taken) -> Insight:
         spec, slots = self._model.spec, taken.insight.engine.slots

@@ -20,6 +20,7 @@ from moesaic.engine.gate_stats import NO_GATE
 from moesaic.engine.input_processor import InputProcessor
 from moesaic.engine.insight.capture_order import CaptureOrder
 from moesaic.engine.insight.facts import Insight
+from moesaic.engine.insight.settle import refuse
 from moesaic.engine.loading import Progress
 from moesaic.engine.model_use import closed_error, refuse_use_in_fork
 from moesaic.engine.preparation import ModelText
@@ -160,11 +161,8 @@ class EngineClient:
             if self._link is not None and self._link.ready:
                 self._link.send(message(self._questions.ask(asked)))
             else:
-                asked.set_exception(
-                    EngineEnded("there is no engine that could be asked")
-                    if self._failure is None
-                    else _again(self._failure)
-                )
+                failure = self._failure or EngineEnded("there is no engine that could be asked")
+                refuse(asked, error_of(fault_of(failure)))
 
         self.refuse_fork()
         with self._lock:

@@ -6,6 +6,8 @@ from concurrent.futures import Future
 from itertools import count
 from typing import Any, TypeVar
 
+from moesaic.engine.insight.settle import refuse, settle
+
 Answer = TypeVar("Answer")
 
 
@@ -23,14 +25,13 @@ class Questions:
         return number
 
     def answer(self, number: int, value: object, error: Exception | None) -> None:
-        """One that was given up meanwhile is forgotten."""
         asked = self._open.pop(number, None)
-        if asked is None or asked.cancelled():
+        if asked is None:
             return
         if error is None:
-            asked.set_result(value)
+            settle(asked, lambda: value)
         else:
-            asked.set_exception(error)
+            refuse(asked, error)
 
     def fail_all(self, error: Exception) -> None:
         for number in list(self._open):
