@@ -119,10 +119,15 @@ def test_a_call_of_the_conversation_is_a_value_to_the_template(tmp_path: Path) -
     answer = {"role": "tool", "tool_call_id": "1", "content": "rain"}
     user = {"role": "user", "content": "Hi"}
     got = prompt(tmp_path, messages=[user, said, answer])
-    assert got == "[user:Hi][assistant:NoneBo][tool:rain]"
-    call["function"]["arguments"] = "{"  # type: ignore[index]
-    with pytest.raises(ApiError, match="are not JSON"):
-        prompt(tmp_path, messages=[user, said])
+    assert got == "[user:Hi][assistant:Bo][tool:rain]"
+
+
+def test_a_call_that_was_cut_does_not_end_its_conversation(tmp_path: Path) -> None:
+    template = "{% for m in messages %}{{ m.tool_calls | tojson if m.tool_calls }}{% endfor %}"
+    call = {"id": "1", "type": "function", "function": {"name": "w", "arguments": '{"city": "B'}}
+    said = {"role": "assistant", "content": None, "tool_calls": [call]}
+    (shown,) = json.loads(prompt(tmp_path, template, messages=[said]))
+    assert shown["function"]["arguments"] == {"unfinished": '{"city": "B'}
 
 
 def test_a_developer_is_the_system_where_the_template_knows_none(tmp_path: Path) -> None:

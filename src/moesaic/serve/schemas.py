@@ -56,6 +56,7 @@ class Sampling(msgspec.Struct, kw_only=True):
 class ContentPart(msgspec.Struct):
     type: str
     text: str | None = None
+    refusal: str | None = None
 
 
 class CalledFunction(msgspec.Struct):
@@ -75,7 +76,15 @@ class Message(msgspec.Struct):
     name: str | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
-    reasoning_content: str | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None  # as other servers call it
+
+    @property
+    def thought(self) -> str | None:
+        """What an assistant's message was preceded by. Other forms than text are of other servers,
+        and are left out."""
+        both = (self.reasoning_content, self.reasoning)
+        return next((each for each in both if isinstance(each, str) and each), None)
 
 
 class FunctionDefinition(msgspec.Struct, omit_defaults=True):
@@ -98,6 +107,7 @@ class ChatRequest(Sampling, kw_only=True):
     tools: list[Tool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    reasoning_effort: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
 

@@ -3,10 +3,10 @@ make together."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 from uuid import uuid4
 
+from moesaic.serve.arguments import arguments_object
 from moesaic.serve.events import (
     Event,
     ReasoningDelta,
@@ -62,7 +62,7 @@ class Content:
     def blocks(self) -> list[dict[str, Any]]:
         """The whole answer."""
         return [
-            block | {"input": _input("".join(self._arguments[number]))}
+            block | {"input": arguments_object("".join(self._arguments[number]))}
             if number in self._arguments
             else block
             for number, block in enumerate(self._blocks)
@@ -84,12 +84,3 @@ class Content:
     def _delta(self, delta: dict[str, Any], block: int | None = None) -> dict[str, Any]:
         index = len(self._blocks) - 1 if block is None else block
         return {"type": "content_block_delta", "index": index, "delta": delta}
-
-
-def _input(text: str) -> dict[str, Any]:
-    """Arguments that an answer has not completed are kept as they are."""
-    try:
-        made = json.loads(text or "{}")
-    except ValueError:
-        return {"unfinished": text}
-    return made if isinstance(made, dict) else {"value": made}

@@ -50,6 +50,7 @@ class OutputFormat(msgspec.Struct):
 
 class OutputConfig(msgspec.Struct):
     format: OutputFormat | None = None
+    effort: str | None = None
 
 
 class Metadata(msgspec.Struct):
@@ -65,6 +66,7 @@ class CountRequest(msgspec.Struct, kw_only=True):
     tools: list[MessagesTool] | None = None
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
 
 
 class MessagesRequest(CountRequest, kw_only=True):
@@ -75,4 +77,3 @@ class MessagesRequest(CountRequest, kw_only=True):
     top_p: float | None = None
     top_k: int | None = None
     metadata: Metadata | None = None
-    output_config: OutputConfig | None = None

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from moesaic.serve.anthropic.schemas import Block, CountRequest, MessagesRequest, MessagesTool, Turn
+from moesaic.serve.anthropic.schemas import (
+    Block,
+    CountRequest,
+    MessagesRequest,
+    MessagesTool,
+    OutputConfig,
+    Turn,
+)
 from moesaic.serve.api_error import ApiError, impossible
+from moesaic.serve.client_noise import is_accounting
+from moesaic.serve.conversation import NO_IMAGE
+from moesaic.serve.effort import thinking_variables
 from moesaic.serve.schemas import (
     CalledFunction,
     ChatRequest,
@@ -18,9 +28,6 @@ from moesaic.serve.schemas import (
     ToolCall,
 )
 
-# A client's line of accounting, which differs with every request: with it in front, no prefix of a
-# prompt would ever be found again. It says nothing to a model.
-_VOLATILE = "x-anthropic-billing-header:"
 _OF_USERS = ("text", "tool_result")
 _OF_ASSISTANTS = ("text", "thinking", "redacted_thinking", "tool_use")
 _THINKING = {"enabled": True, "adaptive": True, "disabled": False}
@@ -35,15 +42,17 @@ def chat_request(asked: CountRequest) -> ChatRequest:
         if asked.tool_choice is not None:
             made.parallel_tool_calls = not asked.tool_choice.disable_parallel_tool_use
     if asked.thinking is not None:
-        made.chat_template_kwargs = {"enable_thinking": _thinks(asked.thinking.type)}
+        made.chat_template_kwargs = thinking_variables(_thinks(asked.thinking.type))
+    config = asked.output_config or OutputConfig()
+    made.reasoning_effort = config.effort
+    if config.format is not None:
+        schema = JsonSchema(config.format.schema)
+        made.response_format = ResponseFormat(config.format.type, schema)
     if isinstance(asked, MessagesRequest):
         made.max_tokens = asked.max_tokens
         made.stop = asked.stop_sequences
         made.temperature, made.top_p, made.top_k = asked.temperature, asked.top_p, asked.top_k
         made.stream = asked.stream
-        if asked.output_config is not None and asked.output_config.format is not None:
-            form = asked.output_config.format
-            made.response_format = ResponseFormat(form.type, JsonSchema(form.schema))
     return made
 
 
@@ -63,7 +72,7 @@ def _system(system: str | Sequence[Block]) -> str:
     if isinstance(system, str):
         return system
     texts = [_text(each, "system") for each in system]
-    return "\n\n".join(text for text in texts if not text.startswith(_VOLATILE))
+    return "\n\n".join(text for text in texts if not is_accounting(text))
 
 
 def _turn(number: int, turn: Turn, names: dict[str, str]) -> Iterator[Message]:
@@ -143,7 +152,12 @@ def _call(place: str, block: Block) -> ToolCall:
 def _result(block: Block, place: str) -> str:
     content = block.content
     if isinstance(content, list):
-        content = "\n".join(_text(each, f"the tool_result of {place}") for each in content)
+        content = "\n".join(
+            _text(each, f"the tool_result of {place}")
+            if each.type == "text"
+            else NO_IMAGE.format(each.type)
+            for each in content
+        )
     if block.is_error:
         return f"Error: {content or 'the tool failed'}"
     return content or ""

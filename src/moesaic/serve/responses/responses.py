@@ -35,6 +35,7 @@ async def create_response(request: HttpRequest) -> Response:
     earlier: list[Item] = []
     if asked.previous_response_id is not None:
         earlier = store.get(asked.previous_response_id, "previous_response_id").conversation
+    asked.input = [_referred(store, place, item) for place, item in enumerate(asked.items)]
     chat = chat_request(asked, earlier)
     answers = await begin_answers(request, service, chat, asked.user)
     generation = answers.generation
@@ -69,6 +70,20 @@ def store_of(request: HttpRequest) -> ResponseStore:
     store = request.app.state.responses
     assert isinstance(store, ResponseStore), "the app is made with one"
     return store
+
+
+def _referred(store: ResponseStore, place: int, item: Item) -> Item:
+    """Clients may name an item of a stored response instead of repeating it."""
+    if item.get("type") != "item_reference":
+        return item
+    found = store.item(str(item.get("id")))
+    if found is None:
+        raise impossible(
+            f"input[{place}] refers to the item {item.get('id')!r}, which is not stored here: "
+            "send the item itself",
+            "input",
+        )
+    return found
 
 
 def _check(asked: ResponsesRequest) -> None:

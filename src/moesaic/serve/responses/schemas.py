@@ -28,6 +28,11 @@ class ResponsesTool(msgspec.Struct):
     strict: bool | None = None
 
 
+class Reasoning(msgspec.Struct):
+    effort: str | None = None
+    summary: str | None = None
+
+
 class ResponsesRequest(msgspec.Struct, kw_only=True):
     input: str | list[Item]
     model: str | None = None
@@ -46,6 +51,7 @@ class ResponsesRequest(msgspec.Struct, kw_only=True):
     background: bool | None = None
     conversation: str | dict[str, Any] | None = None
     prompt_cache_key: str | None = None
+    reasoning: Reasoning | None = None
     user: str | None = None
     chat_template_kwargs: dict[str, Any] | None = None  # as in this server's chat API
 

@@ -31,6 +31,15 @@ class ResponseStore:
         while len(self._kept) > self._most:
             del self._kept[next(iter(self._kept))]
 
+    def item(self, item_id: str) -> Item | None:
+        """An item of an output, by which clients refer to it; the newest responses first."""
+        for stored in reversed(self._kept.values()):
+            for item in stored.response["output"]:
+                if item["id"] == item_id:
+                    found: Item = item
+                    return found
+        return None
+
     def get(self, response_id: str, param: str | None = None) -> Stored:
         found = self._kept.get(response_id)
         if found is None:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from moesaic.serve.api_error import impossible
+from moesaic.serve.conversation import NO_IMAGE
 from moesaic.serve.responses.schemas import Item, ResponsesRequest, ResponsesTool
 from moesaic.serve.schemas import (
     CalledFunction,
@@ -37,6 +38,7 @@ def chat_request(asked: ResponsesRequest, earlier: Sequence[Item]) -> ChatReques
     chat = ChatRequest(messages=made, model=asked.model)
     chat.max_tokens = asked.max_output_tokens
     chat.temperature, chat.top_p = asked.temperature, asked.top_p
+    chat.reasoning_effort = None if asked.reasoning is None else asked.reasoning.effort
     chat.chat_template_kwargs, chat.stream = asked.chat_template_kwargs, asked.stream
     tools = [_tool(each) for each in asked.tools or [] if each.type == "function"]
     if tools:
@@ -70,7 +72,7 @@ class _Messages:
                 self._call(place, item)
             case "function_call_output":
                 call_id = _field(place, item, "call_id")
-                text = _text(place, item.get("output", ""))
+                text = _text(place, item.get("output", ""), is_result=True)
                 name = self._names.get(call_id)
                 self._made.append(Message("tool", text, name=name, tool_call_id=call_id))
             case _:
@@ -111,7 +113,8 @@ def _field(place: str, item: Item, name: str) -> str:
     return value
 
 
-def _text(place: str, content: object) -> str:
+def _text(place: str, content: object, is_result: bool = False) -> str:
+    """Of a tool's result, what is no text is left out, and the model reads that it was."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -119,6 +122,12 @@ def _text(place: str, content: object) -> str:
     texts = []
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "refusal" and isinstance(part.get("refusal"), str):
+            texts.append(part["refusal"])
+            continue
+        if is_result and isinstance(kind, str) and kind not in _TEXTS:
+            texts.append(NO_IMAGE.format(kind))
+            continue
         if kind not in _TEXTS or not isinstance(part.get("text"), str):
             raise impossible(
                 f"{place} has a part of type {kind!r}; this model reads text: give parts like "
