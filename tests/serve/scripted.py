@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import tokenizers
 import torch
 import uvicorn
+from family_templates import FAMILIES, Family
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tokenizers import AddedToken
 
@@ -94,11 +96,13 @@ class OneText:
 class ScriptedEngine:
     """A `BatcherThread` with the methods of an engine in a process of its own."""
 
-    def __init__(self, folder: Path, settings: EngineSettings) -> None:
+    def __init__(self, folder: Path, settings: EngineSettings, end: str) -> None:
+        """`end`: the token that ends an answer which has no end of its own."""
         self._model = load(folder, settings)
         self._engine = BatcherThread(self._model)
         self.sequences = self._model.plan.capacity.sequences
         self.state = EngineState(True)
+        self.end = self.input_processor.tokenizer.added[end]
         self.script: Script = lambda prompt: "Done."
         self.split: Callable[[str], list[str]] = lambda text: [text]  # tokens do not join pieces
         self.exchanges: list[Exchange] = []
@@ -120,9 +124,8 @@ class ScriptedEngine:
         pieces = [tokenizer.encode(each, special=False) for each in self.split(text)]
         answer = [token for piece in pieces for token in piece]
         self.exchanges.append(Exchange(prompt, answer))
-        (eos,) = tokenizer.eos_ids
-        if answer[-1:] != [eos]:
-            answer = [*answer, eos]
+        if not set(answer[-1:]) & tokenizer.eos_ids:
+            answer = [*answer, self.end]
         request.sampling.constraint = OneText(answer, request.sampling.constraint)  # type: ignore[assignment]
         self._engine.submit(request, callback)
 
@@ -196,38 +199,51 @@ class ScriptedServer:
         self.engine.exchanges.clear()
 
 
-def model_folder(folder: Path, template: str, special: Sequence[str], added: Sequence[str]) -> Path:
-    """A random model with the bundled model's tokenizer, these tokens beside its own and this chat
-    template. The first of `special` ends an answer."""
+def save_model(folder: Path, family: Family) -> None:
+    """A random model with the tokenizer of the bundled one, to which the family's tokens are added,
+    and the family's chat template."""
     backend = tokenizers.Tokenizer.from_file(str(Path(default_model()) / "tokenizer.json"))
-    backend.add_special_tokens([AddedToken(each, special=True) for each in special])
-    backend.add_tokens([AddedToken(each, normalized=False) for each in added])
-    vocabulary = backend.get_vocab_size()
-    made = stock.make(
-        "olmoe",
-        vocab_size=vocabulary,
-        num_hidden_layers=1,
-        max_position_embeddings=1 << 18,
+    backend.add_special_tokens([AddedToken(each, special=True) for each in family.special])
+    backend.add_tokens([AddedToken(each, normalized=False) for each in family.added])
+    stock.save(
+        stock.make(
+            "olmoe",
+            vocab_size=backend.get_vocab_size(),
+            num_hidden_layers=1,
+            max_position_embeddings=1 << 18,
+        ),
+        folder,
     )
-    stock.save(made, folder)
     backend.save(str(folder / "tokenizer.json"))
-    (folder / "chat_template.jinja").write_text(template)
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": special[0]}
+    (folder / "chat_template.jinja").write_text(family.template)
+    ends = [backend.token_to_id(each) for each in family.ends]
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": family.ends[0]}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    (folder / "generation_config.json").write_text("{}")
-    return folder
 
 
 @contextmanager
 def scripted_server(
-    folder: Path, *, context: int = 16_384, settings: ServerSettings | None = None, **options: Any
+    family: str, context: int = 16_384, settings: ServerSettings | None = None
 ) -> Iterator[ScriptedServer]:
-    chosen = EngineSettings(
-        max_model_len=context, threads=1, max_sequences=4, accelerator="none", **options
-    )
-    engine = ScriptedEngine(folder, chosen)
-    serving = settings or ServerSettings(model_names=(NAME,), log="json")
-    service = Service(ScriptedLLM(engine), serving)
+    """A server of a model of this family."""
+    chosen = FAMILIES[family]
+    with TemporaryDirectory() as folder:
+        save_model(Path(folder), chosen)
+        engine = ScriptedEngine(
+            Path(folder),
+            EngineSettings(max_model_len=context, threads=1, max_sequences=4, accelerator="none"),
+            chosen.ends[0],
+        )
+        try:
+            serving = settings or ServerSettings(model_names=(NAME,), keep_alive_s=0.2, log="json")
+            yield from _served(engine, serving)
+        finally:
+            engine.close()
+
+
+def _served(engine: ScriptedEngine, settings: ServerSettings) -> Iterator[ScriptedServer]:
+    service = Service(ScriptedLLM(engine), settings)
     received: list[Received] = []
     app = _Recording(make_app(service, lambda request: None), received)
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", ws="none")
@@ -236,10 +252,8 @@ def scripted_server(
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([bound])))
         thread.start()
         try:
-            port = bound.getsockname()[1]
-            tokenizer = engine.input_processor.tokenizer
-            yield ScriptedServer(f"http://127.0.0.1:{port}", engine, tokenizer, received)
+            address = f"http://127.0.0.1:{bound.getsockname()[1]}"
+            yield ScriptedServer(address, engine, engine.input_processor.tokenizer, received)
         finally:
             server.should_exit = True
             thread.join()
-            engine.close()

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any
 
 from moesaic.serve.template_rules import FIELDS, INLINE, Message, TemplateRules, inline
 
 _INSTRUCTIONS = ("system", "developer")
 _BETWEEN = "\n\n"
+_SHORT = 9  # letters and digits of an id
 
 
 def shape(messages: Sequence[Message], rules: TemplateRules) -> list[Message]:
@@ -47,6 +49,8 @@ def _with_own_results(messages: Sequence[Message], rules: TemplateRules) -> list
 
 def _parts(message: Message, rules: TemplateRules) -> list[Message]:
     """The message in the template's words; what it does not write beside calls comes before."""
+    if rules.short_ids and message.get("tool_call_id"):
+        message = message | {"tool_call_id": _short(message["tool_call_id"])}
     if message["role"] != "assistant":
         return [message]
     made = {name: value for name, value in message.items() if name not in FIELDS}
@@ -68,11 +72,20 @@ def _parts(message: Message, rules: TemplateRules) -> list[Message]:
 
 
 def _call(call: dict[str, Any], rules: TemplateRules) -> dict[str, Any]:
+    if rules.short_ids and call["id"]:
+        call = call | {"id": _short(call["id"])}
     if not rules.arguments_as_text:
         return call
     function = call["function"]
     arguments = json.dumps(function["arguments"], ensure_ascii=False)
     return call | {"function": function | {"arguments": arguments}}
+
+
+def _short(call_id: str) -> str:
+    """The same for a call and its result, and in every request; ids that are short stay."""
+    if len(call_id) == _SHORT and call_id.isascii() and call_id.isalnum():
+        return call_id
+    return sha256(call_id.encode()).hexdigest()[:_SHORT]
 
 
 def _role(message: Message, before: Sequence[Message], rules: TemplateRules) -> Message:

@@ -54,6 +54,7 @@ class TemplateRules:
     no_text: str | None = ""  # the content of a message that only calls
     text_beside_thoughts: bool = True  # in a message that also calls
     arguments_as_text: bool = False
+    short_ids: bool = False  # of calls: nine letters and digits
     reasoning: str | None = FIELDS[0]  # one of FIELDS, or INLINE; None: thoughts are not written
 
 
@@ -100,6 +101,7 @@ def _of_calls(probe: _Probe, rules: TemplateRules) -> TemplateRules:
     return replace(
         rules,
         arguments_as_text=as_text,
+        short_ids=not probe.keeps(_USER, *_renamed(call, result)),
         no_text=empty,
         user_after_tool=probe.keeps(_USER, call, result, _NEXT),
         several_calls=probe.keeps(_USER, both, result, its_result),
@@ -175,6 +177,13 @@ def _calling(mark: str, as_text: bool, content: str | None) -> Message:
     function = {"name": "look", "arguments": json.dumps(arguments) if as_text else arguments}
     call = {"type": "function", "id": f"{_CALL_ID}{mark}", "function": function}
     return {"role": "assistant", "content": content, "tool_calls": [call]}
+
+
+def _renamed(call: Message, result: Message) -> tuple[Message, Message]:
+    """With an id as clients and this server make them."""
+    long = "call_0123456789abcdef-a"
+    calls = [each | {"id": long} for each in call["tool_calls"]]
+    return call | {"tool_calls": calls}, result | {"tool_call_id": long}
 
 
 def _result(mark: str) -> Message:
