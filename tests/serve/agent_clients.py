@@ -4,6 +4,7 @@ results, and keeps the conversation as each client hands it out."""
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import anthropic
@@ -16,6 +17,16 @@ PARAMETERS = {
     "required": ["path"],
 }
 LOOK = {"name": "look", "description": "Read a file.", "parameters": PARAMETERS}
+
+
+@cache  # making one reads the system's certificates
+def openai_client(address: str) -> Any:
+    return openai.OpenAI(base_url=f"{address}/v1", api_key="-", max_retries=0)
+
+
+@cache
+def anthropic_client(address: str) -> Any:
+    return anthropic.Anthropic(base_url=address, api_key="-", max_retries=0)
 
 
 class Call(NamedTuple):
@@ -42,7 +53,7 @@ class Agent(Protocol):
 
 class ChatAgent:
     def __init__(self, address: str, model: str) -> None:
-        self._client: Any = openai.OpenAI(base_url=f"{address}/v1", api_key="-", max_retries=0)
+        self._client = openai_client(address)
         self._model = model
         self._messages: list[Any] = [{"role": "system", "content": SYSTEM}]
 
@@ -70,7 +81,7 @@ class ChatAgent:
 
 class ResponsesAgent:
     def __init__(self, address: str, model: str) -> None:
-        self._client: Any = openai.OpenAI(base_url=f"{address}/v1", api_key="-", max_retries=0)
+        self._client = openai_client(address)
         self._model = model
         self._items: list[Any] = []
 
@@ -105,7 +116,7 @@ class ResponsesAgent:
 
 class MessagesAgent:
     def __init__(self, address: str, model: str) -> None:
-        self._client: Any = anthropic.Anthropic(base_url=address, api_key="-", max_retries=0)
+        self._client = anthropic_client(address)
         self._model = model
         self._messages: list[Any] = []
 

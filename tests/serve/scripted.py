@@ -29,11 +29,14 @@ import stock
 from moesaic.engine.async_llm import AsyncLLM
 from moesaic.engine.batcher_thread import BatcherThread, Callback
 from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.gate_stats import NO_GATE
 from moesaic.engine.input_processor import InputProcessor
 from moesaic.engine.loading import load
+from moesaic.engine.preparation import prepare
 from moesaic.engine.process.client import EngineState
 from moesaic.engine.request import Request
 from moesaic.engine.run_stats import RunStats
+from moesaic.engine.sampling.sampled import Alternative, Sampled
 from moesaic.models.bundled_model import default_model
 from moesaic.models.text.tokenizer import Tokenizer
 from moesaic.serve.app import make_app
@@ -101,6 +104,9 @@ class ScriptedEngine:
         self._model = load(folder, settings)
         self._engine = BatcherThread(self._model)
         self.sequences = self._model.plan.capacity.sequences
+        self._begin(end)
+
+    def _begin(self, end: str) -> None:
         self.state = EngineState(True)
         self.end = self.input_processor.tokenizer.added[end]
         self.script: Script = lambda prompt: "Done."
@@ -126,7 +132,11 @@ class ScriptedEngine:
         self.exchanges.append(Exchange(prompt, answer))
         if not set(answer[-1:]) & tokenizer.eos_ids:
             answer = [*answer, self.end]
-        request.sampling.constraint = OneText(answer, request.sampling.constraint)  # type: ignore[assignment]
+        self._run(request, callback, answer)
+
+    def _run(self, request: Request, callback: Callback, answer: Sequence[int]) -> None:
+        script: Any = OneText(answer, request.sampling.constraint)
+        request.sampling.constraint = script
         self._engine.submit(request, callback)
 
     def cancel(self, request: Request) -> None:
@@ -137,6 +147,50 @@ class ScriptedEngine:
 
     def close(self, error: BaseException | None = None) -> None:
         self._engine.close(error)
+
+
+class InstantEngine(ScriptedEngine):
+    """The same without a model and without a KV cache: quick, where these do not matter."""
+
+    def __init__(self, folder: Path, settings: EngineSettings, end: str) -> None:
+        prepared = prepare(folder, settings)
+        self._processor = prepared.input_processor
+        self.sequences = prepared.plan.capacity.sequences
+        self._begin(end)
+
+    @property
+    def input_processor(self) -> InputProcessor:
+        return self._processor
+
+    @property
+    def forked(self) -> bool:
+        return False
+
+    def refuse_fork(self) -> None:
+        pass
+
+    def cancel(self, request: Request) -> None:
+        pass
+
+    def stats(self) -> RunStats:
+        return RunStats(0, 0, 0, 0, 0.0, None, 0, None, gate=NO_GATE)
+
+    def close(self, error: BaseException | None = None) -> None:
+        pass
+
+    def _run(self, request: Request, callback: Callback, answer: Sequence[int]) -> None:
+        """All tokens at once, and none that a grammar forbids."""
+        constraint, vocabulary = (
+            request.sampling.constraint,
+            self.input_processor.tokenizer.vocabulary,
+        )
+        for token in answer:
+            assert constraint is None or not constraint.forbidden(vocabulary)[token], "not allowed"
+            alternatives = (Alternative(token, -0.5),) if request.params.logprobs else ()
+            chunk = request.accept(Sampled(token, -0.5, alternatives))
+            callback(chunk)
+            if chunk.finish_reason is not None:
+                return
 
 
 class ScriptedLLM(AsyncLLM):
@@ -224,13 +278,16 @@ def save_model(folder: Path, family: Family) -> None:
 
 @contextmanager
 def scripted_server(
-    family: str, context: int = 16_384, settings: ServerSettings | None = None
+    family: str,
+    context: int = 16_384,
+    settings: ServerSettings | None = None,
+    kind: type[ScriptedEngine] = ScriptedEngine,
 ) -> Iterator[ScriptedServer]:
     """A server of a model of this family."""
     chosen = FAMILIES[family]
     with TemporaryDirectory() as folder:
         save_model(Path(folder), chosen)
-        engine = ScriptedEngine(
+        engine = kind(
             Path(folder),
             EngineSettings(max_model_len=context, threads=1, max_sequences=4, accelerator="none"),
             chosen.ends[0],

@@ -54,7 +54,7 @@ class Output:
         at, made = _at(item, number), list[dict[str, Any]]()
         if item["type"] == "function_call":
             what = "response.function_call_arguments.done"
-            made.append({"type": what, **at, "name": item["name"], "arguments": item["arguments"]})
+            made.append({"type": what, **at, "arguments": item["arguments"]})
         else:
             field, (part,) = _FIELDS[item["type"]], item["content"]
             done = {"type": f"response.{field}.done", **at, "content_index": 0}
