@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from moesaic.engine.sampling.sampled import Sampled
 from moesaic.serve.api_error import impossible, json_response
+from moesaic.serve.caller import Caller, caller_of
 from moesaic.serve.chat_choice import ChatChoice
 from moesaic.serve.chat_requests import Answers, begin_answers
 from moesaic.serve.endpoint import event_stream, read_body, service_of, while_connected
@@ -26,29 +27,34 @@ from moesaic.serve.service import Service
 async def chat_completions(request: HttpRequest) -> Response:
     service = service_of(request)
     asked = await read_body(request, ChatRequest)
+    answer = await begin_chat(service, asked, caller_of(request, asked.user))
+    try:
+        if asked.stream:
+            return event_stream(request, answer.generation, answer.events())
+        return json_response(await while_connected(request, answer.whole()))
+    except BaseException:
+        answer.generation.end()
+        raise
+
+
+async def begin_chat(service: Service, asked: ChatRequest, caller: Caller) -> ChatAnswer:
+    """Check the request and begin its answer, whichever way the request has come."""
     service.check_model(asked.model)
     service.refuse_unavailable()
     if not asked.messages:
         raise impossible("messages is empty: a conversation needs at least one", "messages")
-    answers = await begin_answers(request, service, asked, asked.user)
-    generation = answers.generation
-    try:
-        answer = ChatAnswer(service, asked, answers)
-        if asked.stream:
-            return event_stream(request, generation, answer.events())
-        return json_response(await while_connected(request, answer.whole()))
-    except BaseException:
-        generation.end()
-        raise
+    answers = await begin_answers(service, asked, caller)
+    with answers.generation.ended_on_error():
+        return ChatAnswer(service, asked, answers)
 
 
 class ChatAnswer:
     """All choices of one call."""
 
     def __init__(self, service: Service, asked: ChatRequest, answers: Answers) -> None:
-        self._asked, self._generation = asked, answers.generation
+        self._asked, self.generation = asked, answers.generation
         self._tokenizer = service.processor.tokenizer
-        self._choices = [ChatChoice(answers.format.parser()) for _ in self._generation.requests]
+        self._choices = [ChatChoice(answers.format.parser()) for _ in self.generation.requests]
         self._head = {
             "id": f"chatcmpl-{uuid4().hex}",
             "created": int(time.time()),
@@ -57,7 +63,7 @@ class ChatAnswer:
 
     async def whole(self) -> dict[str, Any]:
         tokens: list[list[Sampled]] = [[] for _ in self._choices]
-        async with aclosing(self._generation.parts()) as parts:
+        async with aclosing(self.generation.parts()) as parts:
             async for place, request, chunk in parts:
                 self._choices[place].feed(chunk.text, chunk.finish_reason)
                 tokens[place] += shown(request, chunk.logprobs)
@@ -70,7 +76,7 @@ class ChatAnswer:
             }
             for index, choice in enumerate(self._choices)
         ]
-        usage = self._generation.usage()
+        usage = self.generation.usage()
         return self._head | {"object": "chat.completion", "choices": choices, "usage": usage}
 
     async def events(self) -> AsyncGenerator[bytes, None]:
@@ -78,7 +84,7 @@ class ChatAnswer:
         for index in range(len(self._choices)):
             yield self._chunk(index, {"role": "assistant", "content": ""})
         pending: list[list[Sampled]] = [[] for _ in self._choices]  # whose text is held back
-        async with aclosing(self._generation.parts()) as parts:
+        async with aclosing(self.generation.parts()) as parts:
             async for place, request, chunk in parts:
                 choice = self._choices[place]
                 pending[place] += shown(request, chunk.logprobs)
@@ -89,7 +95,7 @@ class ChatAnswer:
                 if choice.finish_reason is not None:
                     yield self._chunk(place, {}, pending[place], reason=choice.finish_reason)
         if self._includes_usage:
-            yield self._event([], self._generation.usage())
+            yield self._event([], self.generation.usage())
 
     @property
     def _includes_usage(self) -> bool:

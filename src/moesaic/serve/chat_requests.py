@@ -6,14 +6,11 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple
 
-from starlette.requests import Request as HttpRequest
-
 from moesaic.engine.request import Request, Sender
 from moesaic.serve.answer_format import AnswerFormat, answer_format
-from moesaic.serve.client_name import client_name
+from moesaic.serve.caller import Caller
 from moesaic.serve.conversation import conversation_tokens
 from moesaic.serve.generation import Generation
-from moesaic.serve.request_record import record_of
 from moesaic.serve.sampling import chat_params
 from moesaic.serve.schemas import ChatRequest
 from moesaic.serve.service import Service
@@ -24,14 +21,9 @@ class Answers(NamedTuple):
     format: AnswerFormat
 
 
-async def begin_answers(
-    request: HttpRequest, service: Service, asked: ChatRequest, user: str | None
-) -> Answers:
-    sender = Sender(client_name(request, user))
-    record = record_of(request)
-    record.client = sender.client
-    requests, form = await asyncio.to_thread(_requests, service, asked, sender)
-    return Answers(service.begin(requests, record), form)
+async def begin_answers(service: Service, asked: ChatRequest, caller: Caller) -> Answers:
+    requests, form = await asyncio.to_thread(_requests, service, asked, caller.sender)
+    return Answers(service.begin(requests, caller.record), form)
 
 
 def _requests(

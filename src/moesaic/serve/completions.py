@@ -16,13 +16,12 @@ from starlette.responses import Response
 from moesaic.engine.request import Request, Sender
 from moesaic.engine.sampling.sampled import Sampled
 from moesaic.serve.api_error import impossible, json_response
+from moesaic.serve.caller import Caller, caller_of
 from moesaic.serve.chat_choice import finish_reason
-from moesaic.serve.client_name import client_name
 from moesaic.serve.endpoint import event_stream, read_body, service_of, while_connected
 from moesaic.serve.event_stream import event
 from moesaic.serve.generation import Generation
 from moesaic.serve.logprobs import CompletionLogprobs, shown
-from moesaic.serve.request_record import record_of
 from moesaic.serve.sampling import completion_params
 from moesaic.serve.schemas import CompletionRequest
 from moesaic.serve.service import Service
@@ -31,21 +30,27 @@ from moesaic.serve.service import Service
 async def completions(request: HttpRequest) -> Response:
     service = service_of(request)
     asked = await read_body(request, CompletionRequest)
+    answer = await begin_completion(service, asked, caller_of(request, asked.user))
+    try:
+        if asked.stream:
+            return event_stream(request, answer.generation, answer.events())
+        return json_response(await while_connected(request, answer.whole()))
+    except BaseException:
+        answer.generation.end()
+        raise
+
+
+async def begin_completion(
+    service: Service, asked: CompletionRequest, caller: Caller
+) -> CompletionAnswer:
+    """Check the request and begin its answer, whichever way the request has come."""
     service.check_model(asked.model)
     service.refuse_unavailable()
     _refuse_unsupported(asked)
-    sender = Sender(client_name(request, asked.user))
-    record_of(request).client = sender.client
-    requests = await asyncio.to_thread(_requests, service, asked, sender)
-    generation = service.begin(requests, record_of(request))
-    try:
-        answer = CompletionAnswer(service, asked, generation)
-        if asked.stream:
-            return event_stream(request, generation, answer.events())
-        return json_response(await while_connected(request, answer.whole()))
-    except BaseException:
-        generation.end()
-        raise
+    requests = await asyncio.to_thread(_requests, service, asked, caller.sender)
+    generation = service.begin(requests, caller.record)
+    with generation.ended_on_error():
+        return CompletionAnswer(service, asked, generation)
 
 
 def _refuse_unsupported(asked: CompletionRequest) -> None:
@@ -83,7 +88,7 @@ class CompletionAnswer:
     """All choices of one call: `n` for every prompt, in the order of the prompts."""
 
     def __init__(self, service: Service, asked: CompletionRequest, generation: Generation) -> None:
-        self._asked, self._generation = asked, generation
+        self._asked, self.generation = asked, generation
         tokenizer = service.processor.tokenizer
         self._logprobs = [CompletionLogprobs(tokenizer) for _ in generation.requests]
         self._echoes = [
@@ -101,7 +106,7 @@ class CompletionAnswer:
         texts = [[echo] for echo in self._echoes]
         tokens: list[list[Sampled]] = [[] for _ in texts]
         reasons: list[str | None] = [None] * len(texts)
-        async with aclosing(self._generation.parts()) as parts:
+        async with aclosing(self.generation.parts()) as parts:
             async for place, request, chunk in parts:
                 texts[place].append(chunk.text)
                 tokens[place] += shown(request, chunk.logprobs)
@@ -111,14 +116,14 @@ class CompletionAnswer:
             self._choice(place, "".join(text), tokens[place], reasons[place])
             for place, text in enumerate(texts)
         ]
-        return self._head | {"choices": choices, "usage": self._generation.usage()}
+        return self._head | {"choices": choices, "usage": self.generation.usage()}
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         for place, echo in enumerate(self._echoes):
             if echo:
                 yield self._event([self._choice(place, echo, [], None)], None)
         pending: list[list[Sampled]] = [[] for _ in self._echoes]  # whose text is held back
-        async with aclosing(self._generation.parts()) as parts:
+        async with aclosing(self.generation.parts()) as parts:
             async for place, request, chunk in parts:
                 pending[place] += shown(request, chunk.logprobs)
                 if not chunk.text and chunk.finish_reason is None:
@@ -127,7 +132,7 @@ class CompletionAnswer:
                 yield self._event([self._choice(place, chunk.text, pending[place], reason)], None)
                 pending[place] = []
         if self._includes_usage:
-            yield self._event([], self._generation.usage())
+            yield self._event([], self.generation.usage())
 
     @property
     def _includes_usage(self) -> bool:

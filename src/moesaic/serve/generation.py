@@ -4,8 +4,8 @@ early."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -113,6 +113,15 @@ class Generation:
             if request.first_token_ns is not None
         ]
         record.time_to_first_token_s = min(first, default=None)
+
+    @contextmanager
+    def ended_on_error(self) -> Iterator[None]:
+        """While its answer is made: an error leaves nothing of it in the engine's account."""
+        try:
+            yield
+        except BaseException:
+            self.end()
+            raise
 
     def _observe(self, request: Request, last: dict[Request, float]) -> None:
         now = perf_counter()

@@ -18,6 +18,7 @@ from moesaic.serve.anthropic.content import Content
 from moesaic.serve.anthropic.schemas import CountRequest, MessagesRequest
 from moesaic.serve.anthropic.to_chat import chat_request
 from moesaic.serve.api_error import json_response
+from moesaic.serve.caller import caller_of
 from moesaic.serve.chat_requests import Answers, begin_answers
 from moesaic.serve.conversation import conversation_tokens
 from moesaic.serve.endpoint import event_stream, read_body, service_of, while_connected
@@ -32,7 +33,7 @@ async def messages(request: HttpRequest) -> Response:
     service.refuse_unavailable()
     chat = chat_request(asked)
     user = None if asked.metadata is None else asked.metadata.user_id
-    answers = await begin_answers(request, service, chat, user)
+    answers = await begin_answers(service, chat, caller_of(request, user))
     generation = answers.generation
     try:
         answer = MessageAnswer(service, answers)

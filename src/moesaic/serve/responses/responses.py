@@ -14,6 +14,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from moesaic.serve.api_error import impossible, json_response
+from moesaic.serve.caller import Caller, caller_of
 from moesaic.serve.chat_requests import Answers, begin_answers
 from moesaic.serve.endpoint import event_stream, read_body, service_of, while_connected
 from moesaic.serve.event_stream import named_event
@@ -28,26 +29,31 @@ from moesaic.serve.service import Service
 async def create_response(request: HttpRequest) -> Response:
     service = service_of(request)
     asked = await read_body(request, ResponsesRequest)
+    caller = caller_of(request, asked.user)
+    answer = await begin_response(service, asked, caller, store_of(request))
+    try:
+        if asked.stream:
+            return event_stream(request, answer.generation, answer.events(), last=b"")
+        return json_response(await while_connected(request, answer.whole()))
+    except BaseException:
+        answer.generation.end()
+        raise
+
+
+async def begin_response(
+    service: Service, asked: ResponsesRequest, caller: Caller, store: ResponseStore
+) -> ResponseAnswer:
+    """Check the request and begin its answer, whichever way the request has come."""
     service.check_model(asked.model)
     service.refuse_unavailable()
     _check(asked)
-    store = store_of(request)
     earlier: list[Item] = []
     if asked.previous_response_id is not None:
         earlier = store.get(asked.previous_response_id, "previous_response_id").conversation
     asked.input = [_referred(store, place, item) for place, item in enumerate(asked.items)]
-    chat = chat_request(asked, earlier)
-    answers = await begin_answers(request, service, chat, asked.user)
-    generation = answers.generation
-    try:
-        given = (*earlier, *asked.items)
-        answer = ResponseAnswer(service, asked, answers, store, given)
-        if asked.stream:
-            return event_stream(request, generation, answer.events(), last=b"")
-        return json_response(await while_connected(request, answer.whole()))
-    except BaseException:
-        generation.end()
-        raise
+    answers = await begin_answers(service, chat_request(asked, earlier), caller)
+    with answers.generation.ended_on_error():
+        return ResponseAnswer(service, asked, answers, store, (*earlier, *asked.items))
 
 
 async def one_response(request: HttpRequest) -> Response:
@@ -108,7 +114,7 @@ class ResponseAnswer:
         given: Sequence[Item],
     ) -> None:
         """`given`: the conversation in front of its output."""
-        self._generation, self._parser = answers.generation, answers.format.parser()
+        self.generation, self._parser = answers.generation, answers.format.parser()
         self._store = store if asked.store is not False else None
         self._given = tuple(given)
         self._output, self._reasoning_tokens = Output(), 0
@@ -132,7 +138,7 @@ class ResponseAnswer:
                 yield _sent(event, next(number))
 
     async def _events(self) -> AsyncGenerator[dict[str, Any], None]:
-        async with aclosing(self._generation.parts()) as parts:
+        async with aclosing(self.generation.parts()) as parts:
             async for _, _, chunk in parts:
                 found = self._parser.feed(chunk.text)
                 ends = chunk.finish_reason is not None
@@ -160,7 +166,7 @@ class ResponseAnswer:
         return self._head | {"status": status, "output": [*self._output.items]}
 
     def _usage(self) -> dict[str, Any]:
-        generation = self._generation
+        generation = self.generation
         read, written = generation.prompt_tokens, generation.generated_tokens
         return {
             "input_tokens": read,
