@@ -19,7 +19,7 @@ import openai
 
 CALL = "from moesaic.cli.main import main; main()"
 SMALL = ("--port", "0", "--threads", "1", "--accelerator", "none", "--max-sequences", "4")
-SOON_S = 60
+SOON_S = 120  # at most: on a busy machine a model is loaded slowly
 NAME = "moesaic-20m"
 QUESTION = [{"role": "user", "content": "Ann has 5 pens and buys 7 more. How many has she?"}]
 
@@ -77,16 +77,8 @@ class Server:
         return [json.loads(line) for line in self.lines if line.startswith("{")]
 
     def engine_pid(self) -> int:
-        """The only child process that runs an engine."""
-        pid = self.process.pid
-        with open(f"/proc/{pid}/task/{pid}/children") as children:
-            own = set(children.read().split())
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as children:
-                own |= set(children.read().split())
-        engines = [each for each in own if "engine.process.child" in _command(each)]
-        (found,) = engines
-        return int(found)
+        (found,) = engines_of(self.process.pid)
+        return found
 
     def end(self, number: int = signal.SIGTERM) -> int:
         self.process.send_signal(number)
@@ -113,6 +105,15 @@ def server(*options: object) -> Iterator[Server]:
         yield made
     finally:
         made.kill()
+
+
+def engines_of(pid: int) -> list[int]:
+    """Child processes that run an engine."""
+    own: set[str] = set()
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as children:
+            own |= set(children.read().split())
+    return [int(each) for each in own if "engine.process.child" in _command(each)]
 
 
 def until(condition: Callable[[], bool], seconds: float = SOON_S) -> None:

@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("moesaic.cli.run.run", "Let a model answer or go on with a text."),
     "chat": ("moesaic.cli.run.chat", "Talk with a model."),
     "serve": ("moesaic.cli.run.serve", "Serve a model over HTTP."),
+    "batch": ("moesaic.cli.run.batch", "Answer a file of requests."),
     "bench": ("moesaic.cli.study.bench", "How fast a model reads and writes on this machine."),
     "eval": ("moesaic.cli.study.eval", "How good a model's answers are."),
     "calibrate": (

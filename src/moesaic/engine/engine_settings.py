@@ -50,7 +50,7 @@ _THREADS_PER_CORE = 4  # more only wait for each other, and thousands end the pr
 
 
 class UsualSequences(int):
-    """A number of sequences that the settings left open."""
+    """A number of sequences that the settings left open: fewer where memory is short."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.serve.app import make_app
 from moesaic.serve.server_settings import ServerSettings
 from moesaic.serve.service import Service
+from moesaic.serve.signals import caught_signals
 
 _LAST_WORDS_S = 5  # for responses to be sent after their answers were cancelled
 _BACKLOG = 2048
@@ -61,7 +61,7 @@ def run(service: Service, bound: socket.socket, ready: Callable[[], None]) -> No
 
 async def _serve(service: Service, bound: socket.socket, ready: Callable[[], None]) -> None:
     server = _Server(service)
-    with server.signals():
+    with caught_signals(server.end):
         serving = asyncio.create_task(server.serve([bound]))
         while not (server.started or serving.done()):
             await asyncio.sleep(0.01)
@@ -90,30 +90,11 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """`signals` does."""
+        """`caught_signals` does."""
         yield
 
-    @contextmanager
-    def signals(self) -> Iterator[None]:
-        """The first signal lets running requests finish, a second one ends them. What is ignored
-        stays ignored, as `nohup` requires."""
-        loop = asyncio.get_running_loop()
-        caught = [
-            number
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-            if signal.getsignal(number) is not signal.SIG_IGN
-        ]
-        before = {number: signal.getsignal(number) for number in caught}
-        for number in caught:
-            loop.add_signal_handler(number, self._end)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                loop.remove_signal_handler(number)
-                signal.signal(number, handler)
-
-    def _end(self) -> None:
+    def end(self, number: int) -> None:
+        """The first signal lets running requests finish, a second one ends them."""
         if self._service.draining:
             self._service.end_all()
             return

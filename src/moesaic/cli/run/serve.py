@@ -10,6 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moesaic.cli.run.serving_model import (
+    SERVE_PACKAGES,
+    check_tokenizer,
+    load_engine,
+    model_name,
+    model_names_option,
+    reasoning_format_option,
+    tool_format_option,
+)
 from moesaic.cli.shared.bundled_defaults import announce_bundled
 from moesaic.cli.shared.engine_options import (
     batch_invariant_option,
@@ -24,12 +33,9 @@ from moesaic.cli.shared.usual_options import SERVE
 from moesaic.core.errors import BadFile, ImpossibleSetting, MissingExtra
 
 if TYPE_CHECKING:
-    from moesaic.engine.async_llm import AsyncLLM
-    from moesaic.engine.engine_settings import EngineSettings
     from moesaic.serve.request_record import LogFormat
     from moesaic.serve.server_settings import ServerSettings
 
-_PACKAGES = ("starlette", "uvicorn", "msgspec", "zmq")  # of the serve extra
 _ON_TERMINAL: LogFormat = "text"
 _ELSEWHERE: LogFormat = "json"
 
@@ -54,13 +60,7 @@ _ELSEWHERE: LogFormat = "json"
     "list of processes: prefer a file.  [none: open to all who can connect]",
 )
 @click.option("--api-key-file", metavar="FILE", help="Keys, one per line.")
-@click.option(
-    "--served-model-name",
-    "model_names",
-    multiple=True,
-    metavar="NAME",
-    help="The model's name in requests; may be repeated.  [as given, without its folder]",
-)
+@model_names_option
 @click.option(
     "--cors",
     multiple=True,
@@ -102,17 +102,8 @@ _ELSEWHERE: LogFormat = "json"
     show_default=True,
     help="Seconds that running requests have when the server is ended.",
 )
-@click.option(
-    "--tool-format",
-    metavar="NAME",
-    help="How the model writes calls of tools: hermes, harmony, ... (docs/tool-formats.md).  [as "
-    "its chat template says]",
-)
-@click.option(
-    "--reasoning-format",
-    metavar="NAME",
-    help="How it marks its reasoning: none | think | mistral  [as its chat template says]",
-)
+@tool_format_option
+@reasoning_format_option
 @click.option(
     "--log",
     type=click.Choice([_ON_TERMINAL, _ELSEWHERE]),
@@ -134,19 +125,19 @@ def serve(model: str | None, **asked: Any) -> None:
     MODEL is a directory in Hugging Face layout, an id there or a GGUF file; without it, the bundled
     moesaic-20m answers. Clients of the OpenAI API use http://127.0.0.1:8000/v1. Ctrl-C or SIGTERM
     lets running requests finish."""
-    if not all(find_spec(package) for package in _PACKAGES):
+    if not all(find_spec(package) for package in SERVE_PACKAGES):
         raise MissingExtra("a server", "serve")
     settings = engine_settings(asked)
     folder = model_folder(model, settings)
-    serving = _server_settings(asked, _name(model, folder))
-    _check_tokenizer(folder)
+    serving = _server_settings(asked, model_name(model, folder))
+    check_tokenizer(folder)
 
     from moesaic.serve.server import address_of, bind, run
     from moesaic.serve.service import Service
 
     bound = bind(serving)
     announce_bundled(folder)
-    llm = _load(folder, settings)
+    llm = load_engine(folder, settings)
     service = Service(llm, serving)
 
     def ready() -> None:
@@ -158,23 +149,6 @@ def serve(model: str | None, **asked: Any) -> None:
         )
 
     run(service, bound, ready)
-
-
-def _name(model: str | None, folder: Path) -> str:
-    """An id keeps its owner; of a path, the last part is the name."""
-    if model is None or Path(model).exists():
-        return folder.resolve().name
-    return model
-
-
-def _check_tokenizer(folder: Path) -> None:
-    from moesaic.models.text.tokenizer import has_tokenizer
-
-    if not has_tokenizer(folder):
-        raise ImpossibleSetting(
-            f"the model in {str(folder)!r} has no tokenizer.json, so it can answer no text: add "
-            "the file to its directory, or generate from token ids with `moesaic run --prompt-ids`"
-        )
 
 
 def _server_settings(asked: Mapping[str, Any], name: str) -> ServerSettings:
@@ -208,17 +182,3 @@ def _keys(file: str | None) -> list[str]:
             "line, or leave the option out"
         )
     return keys
-
-
-def _load(folder: Path, settings: EngineSettings) -> AsyncLLM:
-    from moesaic.cli.shared.output import progress
-    from moesaic.engine.async_llm import AsyncLLM
-    from moesaic.engine.process.process_options import ProcessOptions
-
-    with progress("loading experts", None) as advance:
-        return AsyncLLM(
-            folder,
-            settings,
-            progress=lambda done, of: advance(),
-            process=ProcessOptions(restarts=1),
-        )

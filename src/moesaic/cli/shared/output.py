@@ -86,43 +86,80 @@ def cell(value: object) -> str:
 
 
 @contextmanager
-def progress(description: str, total: int | None, quiet: bool = False) -> Iterator[Any]:
+def progress(
+    description: str,
+    total: int | None,
+    quiet: bool = False,
+    unit: str | None = None,
+    done: int = 0,
+) -> Iterator[Any]:
     """A progress bar on standard error, or lines where that is no terminal; yields
-    `advance(count=1)`."""
+    `advance(count=1)`. With a `unit`, also the rate and the time left; `done`: before it began."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True, quiet=quiet)
+    lines = ProgressLines(description, total, unit, done)
+    if not console.is_terminal:  # a bar that cannot be wiped leaves an empty line
+        yield (lambda count=1: None) if quiet else lines.advance
+        return
+    rate = () if unit is None else (TextColumn("{task.fields[rate]}"),)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        *rate,
     )
-    if not console.is_terminal:  # a bar that cannot be wiped leaves an empty line
-        yield (lambda count=1: None) if quiet else ProgressLines(description, total).advance
-        return
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(description, total=total)
-        yield lambda count=1: bar.update(task, advance=count)
+        task = bar.add_task(description, total=total, completed=done, rate="")
+
+        def advance(count: int = 1) -> None:
+            lines.count(count)
+            bar.update(task, advance=count, rate=lines.rate())
+
+        yield advance
 
 
 class ProgressLines:
-    def __init__(self, description: str, total: int | None) -> None:
-        self._description, self._total = description, total
-        self._done = 0
+    def __init__(
+        self, description: str, total: int | None, unit: str | None = None, done: int = 0
+    ) -> None:
+        self._description, self._total, self._unit = description, total, unit
+        self._done = self._before = done
         self._start = monotonic()
         self._due = self._start + FIRST_S
 
-    def advance(self, count: int = 1) -> None:
+    def count(self, count: int) -> None:
         self._done += count
+
+    def rate(self) -> str:
+        """Since it began; nothing without a unit."""
+        elapsed, new = monotonic() - self._start, self._done - self._before
+        if self._unit is None or not new or not elapsed:
+            return ""
+        rate = new / elapsed
+        left = "" if self._total is None else f", {_left((self._total - self._done) / rate)} left"
+        return f"{rate:.3g} {self._unit}/s{left}"
+
+    def advance(self, count: int = 1) -> None:
+        self.count(count)
         now = monotonic()
         if now < self._due:
             return
         elapsed = now - self._start
         self._due = now + max(FIRST_S, SHARE * elapsed)
         of = "" if self._total is None else f" of {self._total}"
-        click.echo(f"{self._description}: {self._done}{of}, {elapsed:.0f} s", err=True)
+        rate = f", {rate}" if (rate := self.rate()) else ""
+        click.echo(f"{self._description}: {self._done}{of}, {elapsed:.0f} s{rate}", err=True)
+
+
+def _left(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    if minutes < 2:
+        return f"{seconds:.0f} s"
+    hours, rest = divmod(minutes, 60)
+    return f"{minutes} min" if hours < 2 else f"{hours} h {rest} min"
 
 
 def in_time(seconds: float) -> str:

@@ -27,6 +27,10 @@ SERVE: Groups = {
     ),
     "Model and devices": (*_MODEL, "--max-sequences", *_DEVICES),
 }  # fmt: skip
+BATCH: Groups = {
+    "Answers": ("--out", "--restart", "--served-model-name", "--json"),
+    "Model and devices": (*_MODEL, "--max-sequences", *_DEVICES),
+}
 BENCH: Groups = {
     "What is measured": (
         "--synthetic", "--layers", "--prompt-tokens", "--generate", "--batch", "--repetitions",

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.engine.engine_settings import EngineSettings, UsualSequences
+from moesaic.engine.engine_settings import USUAL_SEQUENCES, EngineSettings, UsualSequences
 from moesaic.engine.memory.plan_parts import MemoryPlan, PlanFor, make_plan
 from moesaic.engine.memory.sizes import Sizes
 from moesaic.model_info.kv_blocks import KV_BLOCK, blocks_of
@@ -54,7 +54,8 @@ def _tokens(settings: EngineSettings, shortest: int, longest: int) -> tuple[int,
 
 
 def _pooled(settings: EngineSettings) -> int:
-    return min(settings.sequences, POOLED)
+    """More than the usual number of sequences need more blocks."""
+    return max(min(settings.sequences, POOLED), settings.sequences * POOLED // USUAL_SEQUENCES)
 
 
 def _lengths(spec: ModelSpec, settings: EngineSettings) -> tuple[int, int]:
