@@ -72,3 +72,16 @@ def test_a_verb_prints_them(monkeypatch: pytest.MonkeyPatch) -> None:
     said = run("simulate", *SMALL).err.splitlines()
     assert "simulating: 10 of 10, 600 s" in said
     assert "simulating: 1 of 10, 60 s" in said
+
+
+def test_a_unit_gives_a_rate_and_the_time_left(
+    clock: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of what was done since it began."""
+    with progress("answering", 10_000, unit="requests", done=4000) as advance:
+        for step_s in (20, 10_000):
+            clock[0] += step_s
+            advance(40)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "answering: 4040 of 10000, 20 s, 2 requests/s, 50 min left"
+    assert second.endswith("0.00798 requests/s, 206 h 5 min left")

@@ -17,7 +17,7 @@ from made_up import small_machine
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.core.units import GB
 from moesaic.engine.assemble import on_store, synthetic_store
-from moesaic.engine.engine_settings import EngineSettings
+from moesaic.engine.engine_settings import EngineSettings, UsualSequences
 from moesaic.engine.memory.fitting import MIN_LENGTH
 from moesaic.engine.memory.memory_plan import MemoryPlan, plan_memory
 from moesaic.engine.memory.sizes import Sizes
@@ -215,6 +215,28 @@ def test_what_each_sequence_holds_limits_how_many_run(
     assert found.capacity.sequences == expected
     asked = plan(load_model(name), 1000 * GB, **fields, max_sequences=24)
     assert asked.capacity.sequences == 24
+
+
+@pytest.mark.parametrize(
+    ("name", "memory", "expected"),
+    [
+        ("qwen3-30b-a3b", 24, 128),
+        ("qwen3-30b-a3b", 8, 64),  # what its captured steps keep grows by 0.4 GB beyond
+        ("gpt-oss-20b", 24, 16),
+        ("gpt-oss-20b", 140, 64),
+    ],
+)
+def test_a_batch_has_more_sequences_where_memory_allows(
+    name: str, memory: float, expected: int
+) -> None:
+    """And a pool of blocks for them; never fewer than a server has."""
+    fields: dict[str, Any] = {"accelerator": "cuda", "expert_dtype": "int4"}
+    fields["gpu_memory_gb"] = memory
+    found = plan(load_model(name), 1000 * GB, **fields, max_sequences=UsualSequences(128))
+    usual = plan(load_model(name), 1000 * GB, **fields)
+    assert found.capacity.sequences == expected
+    if memory > 100:
+        assert found.capacity.kv_blocks == 2 * usual.capacity.kv_blocks
 
 
 def test_slots_must_fit_in_main_memory_too() -> None:

@@ -146,7 +146,7 @@ def test_a_key_is_needed_but_for_health(guarded: Server) -> None:
     assert refusal.value.code == "invalid_api_key"
     assert guarded.get("/metrics")[0] == 401
     assert guarded.ask("/v1/models", None, {"x-api-key": "first"})[0] == 200
-    assert guarded.get("/health") == (200, b'{"status":"ok"}')
+    assert guarded.get("/health") == (200, b'{"status":"ok","engine":"ready"}')
 
 
 def test_a_prompt_may_be_as_long_as_the_operator_says(guarded: Server) -> None:

@@ -194,6 +194,15 @@ class AsyncLLM:
             )
         await asyncio.to_thread(self._client.restart)
 
+    def unload(self) -> None:
+        """End the engine's process to free its memory, unless requests run. `state` says when it
+        has ended; the next request starts it again and waits."""
+        if self._client is None:
+            raise ImpossibleSetting(
+                "the engine runs in this process and cannot be unloaded alone: give process=True"
+            )
+        self._client.unload()
+
     async def close(self) -> None:
         """Cancel running requests, stop the threads, write the recording."""
         await self._close(None)

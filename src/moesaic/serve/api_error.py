@@ -78,6 +78,37 @@ def too_many(message: str, retry_s: int) -> ApiError:
     )
 
 
+def timed_out(limit_s: float) -> ApiError:
+    return ApiError(
+        504,
+        f"the answer was not finished within {limit_s:g} s, which is this server's limit "
+        "(--timeout): ask for fewer tokens, or later",
+        "server_error",
+        code="timeout",
+    )
+
+
+def too_slow(what: str, limit_s: float) -> ApiError:
+    return ApiError(
+        408,
+        f"{what} did not arrive within {limit_s:g} s, which is this server's limit "
+        "(--receive-timeout): send it faster",
+        code="request_timeout",
+        headers={"Connection": "close"},
+    )
+
+
+def too_many_connections(most: int) -> ApiError:
+    return ApiError(
+        503,
+        f"this server has {most} connections already (--max-connections): ask again later, or use "
+        "a connection for several requests",
+        "service_unavailable",
+        code="too_many_connections",
+        headers={"Retry-After": str(_RESTART_S), "Connection": "close"},
+    )
+
+
 def engine_unavailable(what: str) -> ApiError:
     return ApiError(
         503,

@@ -24,7 +24,7 @@ from moesaic.serve.insight.routes import (
     insight_model,
     insight_stream,
 )
-from moesaic.serve.outer_layers import REQUEST_ID, RecordRequests, RequireKey
+from moesaic.serve.outer_layers import REQUEST_ID, RecordRequests, RefuseOverLimit, RequireKey
 from moesaic.serve.request_record import RequestLog
 from moesaic.serve.responses.responses import (
     create_response,
@@ -65,7 +65,10 @@ _ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
 def make_app(service: Service, drop: Callable[[Request], object]) -> Starlette:
     """`drop` closes the connection of a client that does not read."""
     settings = service.settings
-    layers = [Middleware(RecordRequests, RequestLog(settings.log), service.metrics)]
+    layers = [
+        Middleware(RecordRequests, RequestLog(settings.log), service.metrics),
+        Middleware(RefuseOverLimit, settings),
+    ]
     if settings.cors:
         layers.append(
             Middleware(

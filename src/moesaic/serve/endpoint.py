@@ -4,8 +4,7 @@ client has left is cancelled."""
 from __future__ import annotations
 
 import asyncio
-import sys
-import traceback
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import wraps
@@ -16,7 +15,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from moesaic.serve.anthropic.error_form import MESSAGES, error_body
-from moesaic.serve.api_error import CLIENT_GONE, ApiError, api_error, expected, json_response
+from moesaic.serve.api_error import (
+    CLIENT_GONE,
+    ApiError,
+    api_error,
+    expected,
+    json_response,
+    too_slow,
+)
 from moesaic.serve.event_stream import DONE, EventStream, disconnected, event, named_event
 from moesaic.serve.generation import Generation
 from moesaic.serve.request_record import RequestRecord, record_of
@@ -25,6 +31,7 @@ from moesaic.serve.service import Service
 
 _RESPONSES = "/v1/responses"
 _MOST_READ_AWAY, _READ_AWAY_S = 256 << 20, 10.0  # of a body that is too large
+_log = logging.getLogger("moesaic.serve")
 Endpoint = Callable[[Request], Awaitable[Response]]
 Result = TypeVar("Result")
 
@@ -60,24 +67,35 @@ def noted(error: Exception, record: RequestRecord) -> ApiError:
     """The error as the client gets it; the log gets all of it."""
     record.error = str(error) or type(error).__name__
     if not expected(error):
-        trace = "".join(traceback.format_exception(error))
-        sys.stderr.write(f"request {record.request_id} failed:\n{trace}")
+        _log.error("request %s failed", record.request_id, exc_info=error)
     return api_error(error, record.request_id)
 
 
 async def read_body(request: Request, kind: type[Body]) -> Body:
-    limit = service_of(request).settings.max_body_bytes
+    settings = service_of(request).settings
+    limit = settings.max_body_bytes
     stated = request.headers.get("content-length", "")
-    pieces, data = request.stream(), bytearray()
+    pieces = request.stream()
     if not (stated.isdecimal() and int(stated) > limit):
-        async for piece in pieces:
-            data += piece
-            if len(data) > limit:
-                break
-        else:
-            return decode(bytes(data), kind)
+        try:
+            async with asyncio.timeout(settings.receive_s):
+                data = await _up_to(limit, pieces)
+        except TimeoutError:
+            raise too_slow("the body", settings.receive_s) from None
+        if data is not None:
+            return decode(data, kind)
     await _read_away(pieces)
     raise _too_large(limit)
+
+
+async def _up_to(limit: int, pieces: AsyncGenerator[bytes, None]) -> bytes | None:
+    """The whole; None: there is more."""
+    data = bytearray()
+    async for piece in pieces:
+        data += piece
+        if len(data) > limit:
+            return None
+    return bytes(data)
 
 
 async def _read_away(pieces: AsyncGenerator[bytes, None]) -> None:

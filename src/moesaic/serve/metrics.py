@@ -38,15 +38,30 @@ class ServerMetrics:
             "moesaic_request_seconds", "From the arrival of a request to its end.", _ANSWER_S
         )
         self._responses: dict[int, int] = {}
+        self.unloads = 0
+        self.refused_connections = 0
 
     def count_response(self, status: int) -> None:
         self._responses[status] = self._responses.get(status, 0) + 1
 
-    def text(self, stats: RunStats, ready: bool) -> str:
-        return "".join(f"{line}\n" for line in self._lines(stats, ready))
+    def text(self, stats: RunStats, ready: bool, loaded: bool) -> str:
+        """`ready`: requests are taken; `loaded`: the engine has its model."""
+        return "".join(f"{line}\n" for line in self._lines(stats, ready, loaded))
 
-    def _lines(self, stats: RunStats, ready: bool) -> Iterator[str]:
-        for name, kind, what, value in _of_engine(stats, ready):
+    def _lines(self, stats: RunStats, ready: bool, loaded: bool) -> Iterator[str]:
+        own = (
+            _Metric("moesaic_engine_loaded", "gauge", "1: the engine has its model.", int(loaded)),
+            _Metric(
+                "moesaic_engine_unloads_total", "counter", "Ends of an idle engine.", self.unloads
+            ),
+            _Metric(
+                "moesaic_refused_connections_total",
+                "counter",
+                "Connections beyond --max-connections.",
+                self.refused_connections,
+            ),
+        )
+        for name, kind, what, value in (*_of_engine(stats, ready), *own):
             if value is not None:
                 yield f"# HELP {name} {what}"
                 yield f"# TYPE {name} {kind}"

@@ -1,5 +1,5 @@
-"""What stands before every endpoint: a request has an id and leaves a line in the log, and a client
-needs a key where the server has keys."""
+"""What stands before every endpoint: a request has an id and leaves a line in the log, there are
+not too many connections, and a client needs a key where the server has keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from moesaic.serve.api_error import CLIENT_GONE, ApiError
+from moesaic.serve.api_error import CLIENT_GONE, ApiError, too_many_connections
+from moesaic.serve.connections import OVER_LIMIT
 from moesaic.serve.endpoint import error_response
 from moesaic.serve.metrics import ServerMetrics
 from moesaic.serve.request_record import RequestLog, RequestRecord, record_of
@@ -52,6 +53,23 @@ class RecordRequests:
             self._metrics.count_response(record.status or CLIENT_GONE)
             if record.path not in _POLLED or record.status != _OK:
                 self._log.write(record)
+
+
+class RefuseOverLimit:
+    """Requests of connections that are too many; a check of health is none of them."""
+
+    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
+        self._app, self._settings = app, settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = scope["type"] == "http" and OVER_LIMIT in scope["state"]
+        if refused and scope["path"] != _OPEN:
+            error = too_many_connections(self._settings.max_connections)
+            record = record_of(Request(scope))
+            record.error = error.message
+            await error_response(error, record)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
 
 
 class RequireKey:

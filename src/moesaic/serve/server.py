@@ -13,6 +13,9 @@ from starlette.requests import Request
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.serve.app import make_app
+from moesaic.serve.connections import limited_protocol
+from moesaic.serve.idle_unload import unload_when_idle
+from moesaic.serve.log_messages import log_messages
 from moesaic.serve.server_settings import ServerSettings
 from moesaic.serve.service import Service
 from moesaic.serve.signals import caught_signals
@@ -56,6 +59,7 @@ def run(service: Service, bound: socket.socket, ready: Callable[[], None]) -> No
         bound.listen(_BACKLOG)  # where another has begun to since it was bound
     except OSError as error:
         raise _cannot_bind(service.settings.host, service.settings.port, error) from None
+    log_messages(service.settings.log)
     asyncio.run(_serve(service, bound, ready))
 
 
@@ -63,11 +67,13 @@ async def _serve(service: Service, bound: socket.socket, ready: Callable[[], Non
     server = _Server(service)
     with caught_signals(server.end):
         serving = asyncio.create_task(server.serve([bound]))
+        idling = asyncio.create_task(unload_when_idle(service))
         while not (server.started or serving.done()):
             await asyncio.sleep(0.01)
         if server.started:
             ready()
         await serving
+        idling.cancel()
     await service.llm.close()
 
 
@@ -78,6 +84,7 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 make_app(service, self._drop),
+                http=limited_protocol(service.settings, service.metrics),
                 log_config=None,
                 access_log=False,
                 server_header=False,

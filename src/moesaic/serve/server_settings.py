@@ -25,6 +25,10 @@ class ServerSettings:
     max_queue: int = 512  # requests that may wait beyond those that run
     keep_alive_s: float = 10.0  # of silence in a stream, before a comment is sent
     drain_s: float = 30.0  # for running requests, when the server is to end
+    timeout_s: float | None = None  # for an answer, waiting included; None: any time
+    receive_s: float = 60.0  # for a request to arrive: its headers, and then its body
+    max_connections: int = 1024  # at once
+    idle_unload_s: float | None = None  # without requests, then the engine ends; None: never
     log: LogFormat = "text"
     tool_format: str | None = None  # None: as the model's chat template says
     reasoning_format: str | None = None
@@ -37,8 +41,11 @@ class ServerSettings:
         for option, value in (
             ("--max-body-mb", self.max_body_mb),
             ("--keep-alive-s", self.keep_alive_s),
+            ("--timeout", self.timeout_s),
+            ("--receive-timeout", self.receive_s),
+            ("--idle-unload", self.idle_unload_s),
         ):
-            if not 0 < value < math.inf:
+            if value is not None and not 0 < value < math.inf:
                 raise ImpossibleSetting(f"{option} is {value:g}; it must be above 0")
         if not 0 <= self.drain_s < math.inf:
             raise ImpossibleSetting(
@@ -47,6 +54,10 @@ class ServerSettings:
         if self.max_prompt_tokens is not None and self.max_prompt_tokens < 1:
             raise ImpossibleSetting(
                 f"--max-prompt-tokens is {self.max_prompt_tokens}; it must be at least 1"
+            )
+        if self.max_connections < 1:
+            raise ImpossibleSetting(
+                f"--max-connections is {self.max_connections}; it must be at least 1"
             )
         if self.max_queue < 0:
             raise ImpossibleSetting(f"--max-queue is {self.max_queue}; it must be at least 0")

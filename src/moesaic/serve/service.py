@@ -3,14 +3,23 @@ more."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from math import ceil
+from time import monotonic
 
 from moesaic.engine.async_llm import AsyncLLM
 from moesaic.engine.input_processor import InputProcessor
 from moesaic.engine.request import Request
-from moesaic.serve.api_error import ApiError, engine_lost, engine_unavailable, impossible, too_many
+from moesaic.serve.api_error import (
+    ApiError,
+    engine_lost,
+    engine_unavailable,
+    impossible,
+    timed_out,
+    too_many,
+)
 from moesaic.serve.formats.detect import detect
 from moesaic.serve.generation import Generation
 from moesaic.serve.insight.watcher import Watcher
@@ -38,6 +47,7 @@ class Service:
         )
         self.draining = False
         self.started_at = int(time.time())
+        self.last_used = monotonic()  # by a generation
 
     @property
     def model_name(self) -> str:
@@ -62,11 +72,22 @@ class Service:
         """Raise if no request can be answered now."""
         if self.draining:
             raise engine_unavailable(_ENDING)
-        state = self.llm.state
-        if state.failure is not None:
-            raise engine_lost(state.failure)
-        if not state.ready:
+        failure = self.llm.state.failure
+        if failure is not None:
+            raise engine_lost(failure)
+        if not self.takes_requests:
             raise engine_unavailable(_LOADING)
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether the engine is there, or starts for the next request."""
+        state = self.llm.state
+        return state.ready or state.unloaded or state.reloading
+
+    @property
+    def engine_word(self) -> str:
+        state = self.llm.state
+        return "unloaded" if state.unloaded else "ready" if state.ready else "loading"
 
     def check_length(self, tokens: Sequence[int]) -> None:
         context, limit = self.processor.context, self.settings.max_prompt_tokens
@@ -87,7 +108,18 @@ class Service:
         self._refuse_too_many(len(requests))
         generation = Generation(self.llm, requests, record, self.metrics)
         self.generations[generation] = None
-        generation.on_end = lambda: self.generations.pop(generation, None)
+        limit, timer = self.settings.timeout_s, None
+        if limit is not None:
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(limit, generation.stop, timed_out(limit))
+
+        def ended() -> None:
+            self.generations.pop(generation, None)
+            self.last_used = monotonic()
+            if timer is not None:
+                timer.cancel()
+
+        generation.on_end = ended
         return generation
 
     def end_all(self) -> None:

@@ -29,8 +29,9 @@ async def one_model(request: Request) -> Response:
 
 async def health(request: Request) -> Response:
     """200 when a request would be taken; else the error that it would get."""
-    service_of(request).refuse_unavailable()
-    return json_response({"status": "ok"})
+    service = service_of(request)
+    service.refuse_unavailable()
+    return json_response({"status": "ok", "engine": service.engine_word})
 
 
 async def props(request: Request) -> Response:
@@ -69,7 +70,7 @@ async def slots(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     service = service_of(request)
     stats = await asyncio.to_thread(service.llm.stats)
-    text = service.metrics.text(stats, service.llm.state.ready)
+    text = service.metrics.text(stats, service.takes_requests, service.llm.state.ready)
     return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
 

@@ -102,6 +102,35 @@ _ELSEWHERE: LogFormat = "json"
     show_default=True,
     help="Seconds that running requests have when the server is ended.",
 )
+@click.option(
+    "--timeout",
+    type=float,
+    metavar="S",
+    help="Seconds that an answer may take, waiting included; then it ends with an error.  [any]",
+)
+@click.option(
+    "--receive-timeout",
+    type=float,
+    metavar="S",
+    default=60.0,
+    show_default=True,
+    help="Seconds for the headers of a request, and then for its body, to arrive.",
+)
+@click.option(
+    "--max-connections",
+    type=int,
+    metavar="N",
+    default=1024,
+    show_default=True,
+    help="Connections at once; requests of more are refused.",
+)
+@click.option(
+    "--idle-unload",
+    type=float,
+    metavar="S",
+    help="Seconds without requests after which the model's memory is freed, until the next one.  "
+    "[never]",
+)
 @tool_format_option
 @reasoning_format_option
 @click.option(
@@ -154,13 +183,24 @@ def serve(model: str | None, **asked: Any) -> None:
 def _server_settings(asked: Mapping[str, Any], name: str) -> ServerSettings:
     from moesaic.serve.server_settings import ServerSettings
 
-    same = ("port", "cors", "max_body_mb", "max_prompt_tokens", "max_queue", "keep_alive_s")
+    same = (
+        "port",
+        "cors",
+        "max_body_mb",
+        "max_prompt_tokens",
+        "max_queue",
+        "keep_alive_s",
+        "max_connections",
+    )
     formats = ("tool_format", "reasoning_format")
     return ServerSettings(
         host=asked["address"],
         api_keys=(*asked["api_keys"], *_keys(asked["api_key_file"])),
         model_names=asked["model_names"] or (name,),
         drain_s=asked["drain"],
+        timeout_s=asked["timeout"],
+        receive_s=asked["receive_timeout"],
+        idle_unload_s=asked["idle_unload"],
         log=asked["log"] or (_ON_TERMINAL if sys.stderr.isatty() else _ELSEWHERE),
         **{name: asked[name] for name in (*same, *formats)},
     )

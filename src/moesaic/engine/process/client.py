@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from queue import SimpleQueue
 from threading import Event, Lock, Thread
@@ -32,7 +32,7 @@ from moesaic.engine.process.faults import error_of, fault_of
 from moesaic.engine.process.followed_constraint import FollowedConstraint
 from moesaic.engine.process.questions import Questions
 from moesaic.engine.request import Request
-from moesaic.engine.run_stats import RunStats
+from moesaic.engine.run_stats import BlockStats, QueueStats, RunStats
 from moesaic.engine.sampling.sampled import Alternative, Sampled
 from moesaic.model_info.model_spec import ModelSpec
 
@@ -49,6 +49,8 @@ class EngineState(NamedTuple):
 
     ready: bool
     failure: Exception | None = None  # why it has ended
+    unloaded: bool = False  # to free memory, until a request starts it again
+    reloading: bool = False  # for requests, which wait
 
 
 @dataclass(slots=True, eq=False)
@@ -86,6 +88,7 @@ class EngineClient:
         self._link: EngineLink | None = None
         self._starting: _Started | None = None
         self._ended = False
+        self._unloading = self._unloaded = self._reloading = False
         self._queue = CommandQueue()
         self._poller = zmq.Poller()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -111,7 +114,9 @@ class EngineClient:
     @property
     def state(self) -> EngineState:
         link, failure = self._link, self._failure
-        return EngineState(failure is None and link is not None and link.ready, failure)
+        ready = failure is None and link is not None and link.ready
+        unloaded = self._unloaded or self._unloading
+        return EngineState(ready, failure, unloaded, self._reloading)
 
     @property
     def forked(self) -> bool:
@@ -182,6 +187,11 @@ class EngineClient:
         with self._lock:
             self._refuse_closed()
         self._start(None)
+
+    def unload(self) -> None:
+        """Close the model and end the process, unless requests run. The next request starts it
+        again and waits."""
+        self._queue.put(self._unload)
 
     def close(self, error: BaseException | None = None) -> None:
         """Cancel running requests, close the model and end the process. Raises an error that no
@@ -276,6 +286,7 @@ class EngineClient:
             self._fail(error)
             return
         self._failure = None
+        self._unloading = self._unloaded = False
         self._link.send(m.Hello())
 
     def _leave_link(self) -> None:
@@ -293,7 +304,16 @@ class EngineClient:
         if link.process.removed or (self._closed and link.closed):
             self._ended = True
             return
+        if self._unloading:
+            self._sleep()
+            if self._pending:
+                self._wake()
+            return
         error = link.failure or EngineEnded(link.end_text())
+        if self._reloading:  # perhaps for lack of memory: the next request tries again
+            self._sleep()
+            self._fail_all(error)
+            return
         again = link.ready and self._restarts > 0 and not self._closed
         self._leave_link()
         if not again:
@@ -302,6 +322,27 @@ class EngineClient:
         self._restarts -= 1
         unaccepted = [each for each in self._pending.values() if not each.accepted]
         self._fail_all(error, keep=unaccepted)  # they cannot be the reason
+        self._launch_again()
+
+    def _unload(self) -> None:
+        link = self._link
+        if self._pending or self._closed or link is None or not link.ready:
+            return
+        link.send(m.Shutdown(None))
+        link.ready, self._unloading = False, True  # what comes meanwhile waits for the next one
+
+    def _sleep(self) -> None:
+        """There is no engine until a request needs one."""
+        self._leave_link()
+        self._reloading = self._unloading = False
+        self._unloaded = True
+        self._close_error = None  # of a model that is not closed for good
+        self._stats = replace(self._stats, kept_tokens=0, blocks=BlockStats(), queue=QueueStats())
+        self._wake_stats()
+
+    def _wake(self) -> None:
+        """Requests wait, and the engine was unloaded."""
+        self._unloaded, self._reloading = False, True
         self._launch_again()
 
     def _fail(self, error: Exception) -> None:
@@ -338,6 +379,8 @@ class EngineClient:
             self._end(each, _again(self._failure))
         elif self._link is not None and self._link.ready:
             self._submit(each)
+        elif self._unloaded:
+            self._wake()
 
     def _submit(self, each: _Pending) -> None:
         request = each.request
@@ -430,6 +473,7 @@ class EngineClient:
 
     def _begin(self, link: EngineLink, ready: m.Ready) -> None:
         link.ready, link.connection = True, ready.connection
+        self._reloading = False
         self.sequences = ready.sequences
         if self._processor is None:
             self._processor = self._text.input_processor(self._spec, ready.context)

@@ -1,0 +1,76 @@
+"""Limits of connections, below HTTP: how many there are at once, and how long the headers of a
+request may take to arrive. Limits of bodies are the endpoints'."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+import msgspec
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from moesaic.serve.api_error import too_slow
+from moesaic.serve.metrics import ServerMetrics
+from moesaic.serve.server_settings import ServerSettings
+
+OVER_LIMIT = "over_limit"  # in the state of requests whose connection is one too many
+
+
+class _Limits(asyncio.Protocol):
+    """Mixed into the protocol of uvicorn, whose attributes these are."""
+
+    settings: ClassVar[ServerSettings]
+    metrics: ClassVar[ServerMetrics]
+    connections: set[Any]
+    app_state: dict[str, Any]
+    cycle: Any  # the request that is answered, or was
+    transport: Any
+    _timer: asyncio.TimerHandle | None = None
+    _heard = False  # since the timer was set
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self.settings.max_connections:
+            self.app_state = {**self.app_state, OVER_LIMIT: True}
+            self.metrics.refused_connections += 1
+        self._expect_headers()
+
+    def data_received(self, data: bytes) -> None:
+        before = self.cycle
+        if self._timer is None and (before is None or before.response_complete):
+            self._expect_headers()
+        self._heard = True
+        super().data_received(data)
+        if self.cycle is not before:
+            self._stop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop()
+        super().connection_lost(exc)
+
+    def _expect_headers(self) -> None:
+        """They are to arrive in time, however many pieces they come in."""
+        loop = asyncio.get_running_loop()
+        self._heard = False
+        self._timer = loop.call_later(self.settings.receive_s, self._give_up)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        if self._heard:
+            error = too_slow("the headers", self.settings.receive_s)
+            body = msgspec.json.encode(error.body())
+            head = (
+                f"HTTP/1.1 {error.status} Request Timeout\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
+        self.transport.close()
+
+
+def limited_protocol(settings: ServerSettings, metrics: ServerMetrics) -> type[asyncio.Protocol]:
+    fields = {"settings": settings, "metrics": metrics}
+    return type("LimitedProtocol", (_Limits, AutoHTTPProtocol), fields)
