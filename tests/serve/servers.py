@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -25,10 +25,11 @@ QUESTION = [{"role": "user", "content": "Ann has 5 pens and buys 7 more. How man
 
 
 class Server:
-    def __init__(self, *options: object) -> None:
+    def __init__(self, *options: object, under: Sequence[str] = ()) -> None:
+        """`under`: a program that runs it."""
         self.lines: list[str] = []
         self.process = subprocess.Popen(
-            [sys.executable, "-c", CALL, "serve", *SMALL, *map(str, options)],
+            [*under, sys.executable, "-c", CALL, "serve", *SMALL, *map(str, options)],
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -107,13 +108,17 @@ def server(*options: object) -> Iterator[Server]:
         made.kill()
 
 
-def engines_of(pid: int) -> list[int]:
-    """Child processes that run an engine."""
-    own: set[str] = set()
+def children_of(pid: int) -> list[int]:
+    found: set[str] = set()
     for task in os.listdir(f"/proc/{pid}/task"):
         with suppress(OSError), open(f"/proc/{pid}/task/{task}/children") as children:
-            own |= set(children.read().split())
-    return [int(each) for each in own if "engine.process.child" in _command(each)]
+            found |= set(children.read().split())
+    return [int(each) for each in found]
+
+
+def engines_of(pid: int) -> list[int]:
+    """Child processes that run an engine."""
+    return [each for each in children_of(pid) if "engine.process.child" in _command(each)]
 
 
 def until(condition: Callable[[], bool], seconds: float = SOON_S) -> None:
@@ -123,7 +128,7 @@ def until(condition: Callable[[], bool], seconds: float = SOON_S) -> None:
         time.sleep(0.01)
 
 
-def _command(pid: str) -> str:
+def _command(pid: int) -> str:
     with suppress(OSError), open(f"/proc/{pid}/cmdline") as command:
         return command.read()
     return ""

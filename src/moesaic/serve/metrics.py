@@ -89,7 +89,7 @@ def _of_engine(stats: RunStats, ready: bool) -> Iterator[_Metric]:
     usage = in_use / blocks.total if blocks.total else 0.0
     gauge, counter = "gauge", "counter"
     for name, kind, what, value in (
-        ("engine_ready", gauge, "1: the engine takes requests.", int(ready)),
+        ("engine_ready", gauge, "1: requests are taken.", int(ready)),
         ("requests_running", gauge, "Requests in the engine's batch.", queue.running),
         ("requests_waiting", gauge, "Requests in the engine's queue.", queue.waiting),
         ("waiting_tokens", gauge, "Tokens of the prompts that wait.", queue.waiting_tokens),
