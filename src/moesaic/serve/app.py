@@ -25,6 +25,7 @@ from moesaic.serve.insight.routes import (
     insight_stream,
 )
 from moesaic.serve.outer_layers import REQUEST_ID, RecordRequests, RefuseOverLimit, RequireKey
+from moesaic.serve.page_files import page
 from moesaic.serve.request_record import RequestLog
 from moesaic.serve.responses.responses import (
     create_response,
@@ -60,6 +61,10 @@ _ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/insight/stream", insight_stream),
     ("POST", "/insight/capture", insight_capture),
 )
+_PAGE: tuple[tuple[str, str, Endpoint], ...] = (
+    ("GET", "/", page),
+    ("GET", "/page/{file:path}", page),
+)
 
 
 def make_app(service: Service, drop: Callable[[Request], object]) -> Starlette:
@@ -84,7 +89,7 @@ def make_app(service: Service, drop: Callable[[Request], object]) -> Starlette:
     app = Starlette(
         routes=[
             Route(path, answers_errors(endpoint), methods=[method])
-            for method, path, endpoint in _ROUTES
+            for method, path, endpoint in (*_ROUTES, *(_PAGE if settings.page else ()))
         ],
         middleware=layers,
         exception_handlers={HTTPException: _no_such_route},

@@ -15,6 +15,7 @@ from moesaic.serve.api_error import CLIENT_GONE, ApiError, too_many_connections
 from moesaic.serve.connections import OVER_LIMIT
 from moesaic.serve.endpoint import error_response
 from moesaic.serve.metrics import ServerMetrics
+from moesaic.serve.page_files import is_page
 from moesaic.serve.request_record import RequestLog, RequestRecord, record_of
 from moesaic.serve.server_settings import ServerSettings
 
@@ -22,7 +23,7 @@ REQUEST_ID = "x-request-id"
 _USABLE_ID = re.compile(r"[\w.:/+=@-]{1,128}", re.ASCII)
 _OPEN = "/health"  # for load balancers, which have no keys
 _POLLED = (_OPEN, "/metrics", "/insight")  # not in the log while all is well
-_OK = 200
+_FINE = (200, 304)
 
 
 class RecordRequests:
@@ -51,7 +52,8 @@ class RecordRequests:
         finally:
             record.duration_s = perf_counter() - begun
             self._metrics.count_response(record.status or CLIENT_GONE)
-            if record.path not in _POLLED or record.status != _OK:
+            polled = record.path in _POLLED or is_page(record.path)
+            if not polled or record.status not in _FINE:
                 self._log.write(record)
 
 
@@ -77,13 +79,16 @@ class RequireKey:
         self._app, self._settings = app, settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] != _OPEN:
+        if scope["type"] == "http" and not self._is_open(scope["path"]):
             key = _key(Headers(scope=scope))
             if not self._settings.accepts(key):
                 record = record_of(Request(scope))
                 await error_response(_unauthorized(key), record)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+    def _is_open(self, path: str) -> bool:
+        return path == _OPEN or (self._settings.page and is_page(path))
 
 
 def _key(headers: Headers) -> str:

@@ -30,6 +30,7 @@ class ServerSettings:
     max_connections: int = 1024  # at once
     idle_unload_s: float | None = None  # without requests, then the engine ends; None: never
     log: LogFormat = "text"
+    page: bool = True  # at /, for browsers
     tool_format: str | None = None  # None: as the model's chat template says
     reasoning_format: str | None = None
 

@@ -138,6 +138,11 @@ _ELSEWHERE: LogFormat = "json"
     type=click.Choice([_ON_TERMINAL, _ELSEWHERE]),
     help="One line per request on standard error.  [text on a terminal, else json]",
 )
+@click.option(
+    "--no-page",
+    is_flag=True,
+    help="Leave out the page at / for browsers: a chat, and what the engine does.",
+)
 @one_text_options
 @placement_option
 @click.option(
@@ -201,6 +206,7 @@ def _server_settings(asked: Mapping[str, Any], name: str) -> ServerSettings:
         timeout_s=asked["timeout"],
         receive_s=asked["receive_timeout"],
         idle_unload_s=asked["idle_unload"],
+        page=not asked["no_page"],
         log=asked["log"] or (_ON_TERMINAL if sys.stderr.isatty() else _ELSEWHERE),
         **{name: asked[name] for name in (*same, *formats)},
     )

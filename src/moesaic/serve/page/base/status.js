@@ -1,0 +1,72 @@
+// Whether the server takes requests, asked now and then while the page is looked at.
+
+import { byId, setText } from "./dom.js";
+import { request, requestJson, ServerError } from "./api.js";
+
+const CALM_MS = 20_000;
+const WORRIED_MS = 3_000;
+const SHORT = { ready: "ready", unavailable: "not ready", unreachable: "unreachable", locked: "key wanted" };
+
+let timer = null;
+let asking = null;
+let kind = "";
+const listeners = new Set();
+
+/** Called with "ready", "unavailable", "unreachable" or "locked" whenever that changes. */
+export function onStatus(listener) {
+  listeners.add(listener);
+  if (kind) listener(kind);
+}
+
+export function startStatus() {
+  document.addEventListener("visibilitychange", () => document.hidden || checkStatus());
+  return checkStatus();
+}
+
+export function checkStatus() {
+  clearTimeout(timer);
+  asking ??= ask().finally(() => {
+    asking = null;
+    const wait = kind === "ready" || kind === "locked" ? CALM_MS : WORRIED_MS;
+    timer = setTimeout(() => document.hidden || checkStatus(), wait);
+  });
+  return asking;
+}
+
+async function ask() {
+  try {
+    await request("health", { signal: AbortSignal.timeout(10_000) });
+  } catch (error) {
+    const known = error instanceof ServerError && error.status > 0;
+    return show(known ? "unavailable" : "unreachable", known ? error.message : "the server does not respond");
+  }
+  try {
+    showModel(await requestJson("props"));
+  } catch (error) {
+    if (error.status === 401) return show("locked", error.message);
+  }
+  return show("ready", "the server takes requests");
+}
+
+let properties = null;
+
+/** What /props says of the model, once it has been asked. */
+export function serverProperties() {
+  return properties;
+}
+
+function showModel(found) {
+  properties = found;
+  setText(byId("model-name"), found.model);
+  byId("model-name").title = `${found.model}, ${found.n_ctx} tokens of context`;
+}
+
+function show(found, why) {
+  const element = byId("status");
+  element.dataset.kind = found;
+  element.title = why;
+  setText(element.lastElementChild, SHORT[found]);
+  if (found === kind) return;
+  kind = found;
+  listeners.forEach((each) => each(found));
+}
