@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-sys.path.insert(0, str(Path(__file__).parent / "hiding"))
+for folder in ("hiding", "serve"):  # which tests of other folders use, too
+    sys.path.insert(0, str(Path(__file__).parent / folder))
 
 from hiding import hide
 
@@ -37,6 +38,15 @@ os.environ.pop("COLUMNS", None)
 
 # No test asks the real hub; those with one of their own allow it (`hub_server.py`).
 os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--screenshots",
+        metavar="DIRECTORY",
+        help="where tests/page writes the pictures of docs/page.md; by default none is kept",
+    )
+
 
 settings.register_profile(
     "moesaic",
@@ -114,3 +124,33 @@ def shared() -> Iterator[Any]:
 
     with server("--keep-alive-s", 0.2, "--max-body-mb", 0.1, "--log", "json") as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """One browser for all tests of the page; each test opens a window with a storage of its own."""
+    from browser import Browser, installed
+
+    path = installed()
+    if path is None:
+        pytest.skip("needs Chromium (Debian: apt-get install chromium)")
+    made = Browser(path, tmp_path_factory.mktemp("profile"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def _scripted_server() -> Iterator[Any]:
+    for package in ("starlette", "uvicorn"):
+        pytest.importorskip(package)
+    from scripted_server import scripted_server
+
+    with scripted_server() as made:
+        yield made
+
+
+@pytest.fixture
+def scripted(_scripted_server: Any) -> Any:
+    """The page before a scripted model and a scripted engine, as they are at first."""
+    _scripted_server.reset()
+    return _scripted_server

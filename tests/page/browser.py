@@ -221,6 +221,18 @@ class Page:
         features = [{"name": key, "value": value} for key, value in wanted.items()]
         self._call("Emulation.setEmulatedMedia", features=features)
 
+    def unnamed(self) -> list[str]:
+        """Roles of what can be used but has no name for those who do not see it."""
+        nodes = self._call("Accessibility.getFullAXTree")["nodes"]
+        used = ("button", "link", "textbox", "combobox", "checkbox", "application", "dialog")
+        return [
+            role
+            for node in nodes
+            if not node["ignored"]
+            and (role := node["role"]["value"]) in used
+            and not node.get("name", {}).get("value")
+        ]
+
     def screenshot(self, path: Path) -> None:
         data = self._call("Page.captureScreenshot", format="png")["data"]
         path.write_bytes(base64.b64decode(data))

@@ -11,7 +11,9 @@ export function openDialog(id, onSubmit) {
     if (onSubmit() !== false) dialog.close("done");
   };
   for (const button of dialog.querySelectorAll("[data-close]")) button.onclick = () => dialog.close("");
-  dialog.onclick = (event) => event.target === dialog && dialog.close("");
+  dialog.onclick = (event) => {
+    if (event.target === dialog) dialog.close("");
+  };
   dialog.returnValue = "";
   if (!dialog.open) dialog.showModal();
   return new Promise((resolve) => (dialog.onclose = () => resolve(dialog.returnValue === "done")));

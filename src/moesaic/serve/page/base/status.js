@@ -12,14 +12,15 @@ let asking = null;
 let kind = "";
 const listeners = new Set();
 
-/** Called with "ready", "unavailable", "unreachable" or "locked" whenever that changes. */
+/** Called with "ready", "unavailable", "unreachable" or "locked" whenever that changes, and
+ * with "locked" for each key that is wrong. */
 export function onStatus(listener) {
   listeners.add(listener);
   if (kind) listener(kind);
 }
 
 export function startStatus() {
-  document.addEventListener("visibilitychange", () => document.hidden || checkStatus());
+  document.addEventListener("visibilitychange", () => document.hidden || kind === "locked" || checkStatus());
   return checkStatus();
 }
 
@@ -27,7 +28,8 @@ export function checkStatus() {
   clearTimeout(timer);
   asking ??= ask().finally(() => {
     asking = null;
-    const wait = kind === "ready" || kind === "locked" ? CALM_MS : WORRIED_MS;
+    if (kind === "locked") return; // a key is waited for
+    const wait = kind === "ready" ? CALM_MS : WORRIED_MS;
     timer = setTimeout(() => document.hidden || checkStatus(), wait);
   });
   return asking;
@@ -66,7 +68,7 @@ function show(found, why) {
   element.dataset.kind = found;
   element.title = why;
   setText(element.lastElementChild, SHORT[found]);
-  if (found === kind) return;
+  if (found === kind && found !== "locked") return;
   kind = found;
   listeners.forEach((each) => each(found));
 }

@@ -63,7 +63,7 @@ class AssistantView {
 
   /** Another version is shown: everything is built anew. */
   build() {
-    const [thoughts, said] = [h("div", { class: "prose" }), h("div", { class: "prose" })];
+    const [thoughts, said] = [h("div", { class: "prose" }), h("div", { class: "prose answer" })];
     this.summary = h("summary");
     this.reasoning = h("details", { class: "reasoning" }, this.summary, thoughts);
     this.thoughts = new MarkdownView(thoughts);

@@ -23,8 +23,8 @@ export class MarkdownView {
 }
 
 const BLOCKS = {
-  paragraph: ({ text }) => h("p", { dir: "auto" }, inline(text)),
-  heading: ({ level, text }) => h(`h${Math.min(6, level + 2)}`, { dir: "auto" }, inline(text)),
+  paragraph: ({ text }) => h("p", {}, inline(text)),
+  heading: ({ level, text }) => h(`h${Math.min(6, level + 2)}`, {}, inline(text)),
   rule: () => h("hr"),
   quote: ({ blocks }) => h("blockquote", {}, blocks.map(block)),
   code: codeBlock,
@@ -54,7 +54,7 @@ function listBlock({ ordered, start, items }) {
 function listItem({ done, blocks }) {
   // An item of one paragraph is a line, not a paragraph with space around it.
   const content = blocks.map((each, place) =>
-    each.type === "paragraph" && place === 0 ? h("span", { dir: "auto" }, inline(each.text)) : block(each),
+    each.type === "paragraph" && place === 0 ? h("span", {}, inline(each.text)) : block(each),
   );
   if (done === null) return h("li", {}, content);
   const box = h("input", { type: "checkbox", disabled: true, checked: done, "aria-label": done ? "done" : "open" });
