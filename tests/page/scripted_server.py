@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import uvicorn
@@ -27,6 +28,7 @@ class Scripted:
     """What tests set, and what clients have asked."""
 
     def __init__(self) -> None:
+        self.watching = 0  # streams that are read
         self.reset()
         routes = [
             Route("/", page),
@@ -47,6 +49,7 @@ class Scripted:
         self.key: str | None = None
         self.insight_status = 200
         self.stepped = True
+        self.lost = False
         self.pause_s = 0.1
         self.asked: list[dict[str, Any]] = []
         self.captures: list[dict[str, Any]] = []
@@ -81,12 +84,18 @@ class Scripted:
         )
 
     async def _snapshots(self) -> AsyncIterator[bytes]:
-        number = 1
-        while True:
-            body = self.engine.snapshot(number) if self.stepped else self.engine.nothing_yet()
-            yield b"data: " + json.dumps(body).encode() + b"\n\n"
-            number += 1
-            await asyncio.sleep(self.pause_s)
+        self.watching += 1
+        try:
+            for number in count(1):
+                yield b"data: " + json.dumps(self._snapshot(number)).encode() + b"\n\n"
+                await asyncio.sleep(self.pause_s)
+        finally:
+            self.watching -= 1
+
+    def _snapshot(self, number: int) -> dict[str, Any]:
+        if self.lost:
+            return {"error": {"message": "the engine has ended", "type": "service_unavailable"}}
+        return self.engine.snapshot(number) if self.stepped else self.engine.nothing_yet()
 
     async def _capture(self, request: Request) -> Response:
         self.captures.append(await request.json())
