@@ -154,7 +154,7 @@ class Page:
         end = time.monotonic() + seconds
         while True:
             try:
-                if value := self.js(expression):
+                if (value := self.js(expression)) or value == {}:  # an element
                     return value
             except Failed as failure:
                 if "context" not in str(failure) and "null" not in str(failure):

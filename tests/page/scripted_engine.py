@@ -33,7 +33,7 @@ class Engine:
             "layers": self.layers,
             "experts": self.experts,
             "top_k": self.top_k,
-            "shared_experts": 0,
+            "shared_experts": False,
             "expert_bytes": 2_654_208,
             "executor": "captured" if self.accelerated else "cpu_step",
             "accelerator": gpu,
@@ -170,16 +170,16 @@ class Engine:
             }
             for place, (client, state, blocks, cached) in enumerate(
                 [
-                    ("editor", "decoding", 190, 11_264),
-                    ("agent", "decoding", 84, 4_096),
-                    ("chat", "decoding", 21, 780),
-                    ("batch", "prompt", 12, 0),
+                    ("editor", "running", 190, 11_264),
+                    ("agent", "running", 84, 4_096),
+                    ("chat", "running", 21, 780),
+                    ("batch", "waiting", 0, 0),
                 ]
             )
         ]
         return {
             "blocks": 512,
-            "used": 307,
+            "used": 295,
             "kept": 96,
             "shared": 40,
             "block_tokens": 64,

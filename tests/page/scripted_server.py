@@ -51,6 +51,7 @@ class Scripted:
         self.stepped = True
         self.lost = False
         self.pause_s = 0.1
+        self.answers: dict[str, str] = {}  # what is answered to other messages
         self.asked: list[dict[str, Any]] = []
         self.captures: list[dict[str, Any]] = []
         self.left = asyncio.Event()
@@ -67,6 +68,7 @@ class Scripted:
         body = await request.json()
         self.asked.append(body)
         said = body["messages"][-1]["content"]
+        said = self.answers.get(said, said)
         if said in ERRORS:
             status, error, headers = ERRORS[said]
             return JSONResponse({"error": error}, status, headers)

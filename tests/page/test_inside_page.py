@@ -117,7 +117,7 @@ def test_the_cards_show_times_hits_lanes_and_blocks(page: Any, scripted: Any) ->
     hits = page.text(".hits .legend").replace("\n", " ")
     actual, lru, belady = (int(hits.partition(name)[0].split()[-2]) for name in ("this", "LRU", "Belady"))
     assert lru < actual < belady
-    assert "307 of 512 blocks in use, 96 kept" in page.text(".kv")
+    assert "295 of 512 blocks in use, 96 kept" in page.text(".kv")
     assert "request-0 (editor)" in page.text(".kv td")
     page.click(".times svg g:nth-child(5)")
     page.until_text(".panel h2", "Layer 4, ")
@@ -152,7 +152,9 @@ def test_the_next_steps_are_captured_with_one_click(page: Any, scripted: Any, ki
       machine.dispatchEvent(new Event("change"));
     })()""")
     file = "routing-32.moet" if kind == "routing" else "moesaic-routing.moet"
-    assert page.text(".command code") == f"moesaic simulate --trace {file} --machine dgx-spark"
+    assert page.text(".command code") == (
+        f"moesaic simulate --model qwen3-30b-a3b --machine dgx-spark --trace {file}"
+    )
 
 
 def test_without_an_accelerator_there_is_no_word_of_one(page: Any, scripted: Any) -> None:

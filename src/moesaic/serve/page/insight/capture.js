@@ -25,6 +25,7 @@ export class Capture {
     this.command = h("code", { tabindex: "0", "aria-label": "Command" });
     this.machine = h("select", { id: "machine", onchange: () => this.showCommand() }, MACHINES.map(([name, text]) => h("option", { value: name }, text)));
     this.file = NAMES.routing;
+    this.name = "MODEL";
     this.showCommand();
     this.cancel = h("button", { type: "button", class: "quiet small", hidden: true, onclick: () => this.control?.abort() }, "Cancel");
     this.buttons = [this.button("perfetto", `Perfetto trace of the next ${STEPS} steps`), this.button("routing", `Routing of the next ${STEPS} steps`)];
@@ -32,13 +33,19 @@ export class Capture {
       h("p", {}, "Take the routing of your own requests along, and replay it on a machine that you do not own:"),
       h("label", { for: "machine" }, "Machine"), this.machine,
       h("div", { class: "command" }, this.command, copyButton(() => this.command.textContent)),
-      h("p", { class: "hint" }, "More of them: moesaic machines. Another number, as of a larger card: --set gpu.memory_gb=48."),
+      h("p", { class: "hint" }, "All of them: moesaic machines. Another number, as of a larger card: --set gpu.memory_gb=48. A model that moesaic models does not list: its config.json."),
       h("div", { class: "row buttons" }, this.buttons, this.cancel),
       this.state);
   }
 
   showCommand() {
-    setText(this.command, `moesaic simulate --trace ${this.file} --machine ${this.machine.value}`);
+    setText(this.command, `moesaic simulate --model ${this.name} --machine ${this.machine.value} --trace ${this.file}`);
+  }
+
+  /** Models are known by the last part of their ids, in small letters. */
+  setModel({ name }) {
+    this.name = name.split("/").at(-1).toLowerCase().replace(/[^\w.-]/g, "_");
+    this.showCommand();
   }
 
   button(kind, label) {

@@ -77,6 +77,7 @@ class Inside {
     this.content.hidden = false;
     setText(this.title, `Inside ${model.name}`);
     setText(this.facts, describeModel(model));
+    this.capture.setModel(model);
     this.apply(new Experts(model, null));
   }
 
@@ -134,7 +135,7 @@ function explain({ status, message }) {
 }
 
 function describeModel({ layers, experts, top_k: chosen, shared_experts: shared, expert_bytes: size, executor, accelerator, slots, why_layerwise: why }) {
-  const parts = [`${layers} layers with ${experts} experts`, `${chosen} of them per token${shared ? ` and ${shared} shared` : ""}`];
+  const parts = [`${layers} layers with ${experts} experts`, `${chosen} of them per token${shared ? " beside shared ones" : ""}`];
   if (size) parts.push(`${bytes(size)} each`);
   if (accelerator) parts.push(`${accelerator.name ?? accelerator.kind} with room for ${count(slots ?? 0)} experts`);
   else parts.push("no accelerator: the CPU computes all experts");
