@@ -1,4 +1,4 @@
-# make setup | demo | test | test-all | lint | format | types | bench | fuzz | bench-engine | bench-kernels
+# make setup | demo | test | test-all | lint | format | types | bench | fuzz | fuzz-serve | bench-engine | bench-kernels
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/bytecode
 
 .PHONY: setup demo test test-all lint format types unit unit-all unit-without-native without-native
-.PHONY: without-conductor bench fuzz bench-engine bench-kernels clean
+.PHONY: without-conductor bench fuzz fuzz-serve bench-engine bench-kernels clean
 
 .PHONY: test-gpu native-test native-sanitize native-valgrind fuzz-native
 .DEFAULT_GOAL := help
@@ -25,6 +25,7 @@ help:
 	@echo "make bench-engine   measure the engine here: speed, physical floor, its own overhead"
 	@echo "make bench-kernels   measure the CPU kernels against memory, matrix peak and PyTorch"
 	@echo "make fuzz    read 10,000 hostile files of every format (FUZZ_FILES=n: fewer)"
+	@echo "make fuzz-serve  ask the server 100,000 right and wrong things (FUZZ_REQUESTS=n: fewer)"
 	@echo "make lint | format | types | unit | unit-without-native   one check each"
 	@echo "make test-gpu   the CUDA machine and its kernels, where there is a GPU"
 	@echo "make native-test | native-sanitize | native-valgrind   the native kernels without Python"
@@ -98,6 +99,11 @@ bench: setup
 FUZZ_FILES ?= 10000
 fuzz: setup
 	PYTHONPATH=tests $(BIN)/python -m fuzzing.fuzz --files $(FUZZ_FILES)
+
+# Requests to the server's app, right and wrong.
+FUZZ_REQUESTS ?= 100000
+fuzz-serve: setup
+	PYTHONPATH=tests $(BIN)/python -m fuzzing.fuzz_serve --requests $(FUZZ_REQUESTS)
 
 bench-engine: setup
 	$(BIN)/moesaic bench --accelerator none --synthetic olmoe-1b-7b --layers 4 -p 64 -n 32

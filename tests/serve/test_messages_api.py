@@ -231,3 +231,10 @@ def test_every_kind_of_event_has_its_block() -> None:
         ("start", 2), ("delta", 2), ("delta", 2), ("stop", 2),
         ("start", 3), ("delta", 3), ("stop", 3),
     ]  # fmt: skip
+
+
+def test_a_wrong_method_is_an_error_of_this_api_too(shared: Server) -> None:
+    status, data = shared.get("/v1/messages")
+    body = json.loads(data)
+    assert (status, body["type"]) == (405, "error")
+    assert "POST /v1/messages" in body["error"]["message"]

@@ -16,7 +16,7 @@ from moesaic.serve.anthropic.messages import count_tokens, messages
 from moesaic.serve.api_error import ApiError
 from moesaic.serve.chat import chat_completions
 from moesaic.serve.completions import completions
-from moesaic.serve.endpoint import Endpoint, answers_errors
+from moesaic.serve.endpoint import Endpoint, answers_errors, error_response
 from moesaic.serve.insight.routes import (
     insight,
     insight_capture,
@@ -26,7 +26,7 @@ from moesaic.serve.insight.routes import (
 )
 from moesaic.serve.outer_layers import REQUEST_ID, RecordRequests, RefuseOverLimit, RequireKey
 from moesaic.serve.page_files import page
-from moesaic.serve.request_record import RequestLog
+from moesaic.serve.request_record import RequestLog, record_of
 from moesaic.serve.responses.responses import (
     create_response,
     delete_response,
@@ -103,9 +103,10 @@ async def _no_such_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "the only kind this is called for"
     known = ", ".join(f"{method} {path}" for method, path, _ in _ROUTES)
     what = f"{request.method} {request.url.path}"
-    return ApiError(
+    refusal = ApiError(
         error.status_code,
         f"there is no {what} here; there are {known}",
         code="not_found" if error.status_code == 404 else "method_not_allowed",
         headers=error.headers,
-    ).response()
+    )
+    return error_response(refusal, record_of(request))
