@@ -190,14 +190,6 @@ def test_a_request_keeps_the_engine(idle: Server) -> None:
     assert idle.json("/v1/chat/completions", SHORT)["usage"]["completion_tokens"] == 3
 
 
-def test_requests_that_meet_the_end_of_an_idle_engine_are_answered(idle: Server) -> None:
-    """Asked around the moment at which it is ended."""
-    for wait in (1.0, 1.2):
-        idle.json("/v1/chat/completions", SHORT)
-        time.sleep(IDLE_S * wait)
-        assert idle.json("/v1/chat/completions", SHORT)["choices"]
-
-
 def test_an_unloaded_server_ends_in_order(idle: Server) -> None:
     """Last of this server."""
     until(lambda: unloaded(idle))

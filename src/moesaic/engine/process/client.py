@@ -328,6 +328,7 @@ class EngineClient:
         link = self._link
         if self._pending or self._closed or link is None or not link.ready:
             return
+        link.send(m.GetStats())  # the last of this process
         link.send(m.Shutdown(None))
         link.ready, self._unloading = False, True  # what comes meanwhile waits for the next one
 
