@@ -22,8 +22,8 @@ def request(number: int, url: str = CHAT, **body: Any) -> dict[str, Any]:
 
 def question(number: int, **fields: Any) -> dict[str, Any]:
     text = f"Ann has {number} pens and buys 7 more. How many has she?"
-    body = {"messages": [{"role": "user", "content": text}], "max_tokens": 24, "temperature": 0}
-    return request(number, **(body | fields))
+    body: dict[str, Any] = {"messages": [{"role": "user", "content": text}], "max_tokens": 24}
+    return request(number, **(body | {"temperature": 0} | fields))
 
 
 def written(path: Path, requests: Sequence[object]) -> Path:

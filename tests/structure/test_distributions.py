@@ -15,7 +15,16 @@ from sources import ROOT as PACKAGE
 
 CHECKOUT = Path(__file__).parents[2]
 BUILD = ("LICENSE", "README.md", "native", "pyproject.toml", "src")
-NOT_FOR_USERS = ("tests", "training", "benchmarks", "docs", "examples", "native/tests", ".ci", "Makefile")
+NOT_FOR_USERS = (
+    "tests",
+    "training",
+    "benchmarks",
+    "docs",
+    "examples",
+    "native/tests",
+    ".ci",
+    "Makefile",
+)
 DATA = {
     ".cu",
     ".h",
