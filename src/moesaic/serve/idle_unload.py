@@ -7,7 +7,7 @@ from time import monotonic
 
 from moesaic.serve.service import Service
 
-_MOST_S = 1.0  # between two looks
+_MOST_S, _SOON_S = 1.0, 0.01  # between two looks
 
 
 async def unload_when_idle(service: Service) -> None:
@@ -19,7 +19,7 @@ async def unload_when_idle(service: Service) -> None:
         await asyncio.sleep(min(_MOST_S, limit / 4))
         idle = not service.generations and monotonic() - service.last_used >= limit
         if idle and service.llm.state.ready:
-            service.metrics.unloads += 1
             service.llm.unload()
-            while service.llm.state.ready:  # until the command is carried out
-                await asyncio.sleep(0.01)
+            while service.llm.state.ready and not service.generations:  # until it is carried out
+                await asyncio.sleep(_SOON_S)
+            service.metrics.unloads += not service.llm.state.ready
