@@ -41,6 +41,9 @@ class Steps:
     def ended_ns(self, times: object) -> int:
         return self.started_ns + COMPUTED_NS
 
+    def busy_ns(self, times: object) -> int:
+        return COMPUTED_NS
+
 
 def decoding() -> Captured:
     timeline: Any = Timeline(enabled=False)
@@ -71,6 +74,17 @@ def test_a_whole_step_ends_when_its_caller_has_it() -> None:
     found.submit(1, work(ahead=False), None)  # type: ignore[arg-type]
     found.collect()
     assert found.report().latency_ns > COMPUTED_NS
+    found.report()
+    assert found._lane_ns == {"gpu": COMPUTED_NS, "cpu": 0}, "a step's work is counted once"
+
+
+def test_a_gpu_that_waits_does_not_work() -> None:
+    """Of 1,000 ns, it waits 100 and 30 for plans, and 50 and 200 for the CPU's sums."""
+    stamps = Stamps(2, device="cpu")
+    layers = [LayerStamps(100, 150, 250, 0, 300, 350), LayerStamps(450, 0, 480, 0, 999, 680)]
+    stamps._left[:] = torch.tensor([0, 1000, *layers[0], *layers[1]])
+    stamps.keep()
+    assert stamps.busy_ns([True, False]) == 1000 - (100 + 30) - (50 + 200)
 
 
 def test_the_end_is_read_from_what_the_gpu_wrote() -> None:

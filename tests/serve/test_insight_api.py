@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from servers import SOON_S, Server, server, until
+from servers import CALL, SOON_S, Server, server, until
 
-from moesaic.cli.main import main
-
+WIDE = os.environ | {"COLUMNS": "200"}
 WRITING = {"prompt": "Once upon a time", "max_tokens": 900, "temperature": 0, "ignore_eos": True}
 
 
@@ -24,6 +25,12 @@ def accelerated() -> Iterator[Server]:
     options = ("--accelerator", "emulated", "--cache-ratio", 0.25, "--api-key", "open sesame")
     with server(*options, "--log", "json") as made:
         yield made
+
+
+def moesaic(*words: str) -> str:
+    call = [sys.executable, "-c", CALL, *words]
+    done = subprocess.run(call, capture_output=True, text=True, check=True, env=WIDE)
+    return done.stdout
 
 
 def ask(made: Server, path: str, body: object = None) -> tuple[int, bytes]:
@@ -158,11 +165,9 @@ def test_captured_routing_is_replayed_on_another_machine(
     assert status == 200, data
     file = tmp_path / "routing.moet"
     file.write_bytes(data)
-    info = CliRunner().invoke(main, ["trace", "info", str(file), "--json"])
-    assert info.exit_code == 0, info.output
-    command = ["simulate", "--model", "moesaic-20m", "--machine", "h200-emr16"]
-    replayed = CliRunner().invoke(main, [*command, "--trace", str(file), "--json"])
-    assert replayed.exit_code == 0, replayed.output
+    assert "decode_tokens" in moesaic("trace", "info", str(file))
+    command = ("simulate", "--model", "moesaic-20m", "--machine", "h200-emr16")
+    assert "recorded while moesaic-20m was served" in moesaic(*command, "--trace", str(file))
 
 
 def test_captured_spans_are_a_chrome_trace(shared: Server) -> None:

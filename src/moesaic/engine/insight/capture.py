@@ -41,9 +41,8 @@ def make_capture(order: CaptureOrder, runner: Runner, machine: str) -> Capture:
 class SpanCapture:
     """Switches the machine's timeline on. Recording spans takes time."""
 
-    recording = None
-
     def __init__(self, runner: Runner, machine: str) -> None:
+        self.recording: RoutingRecording | None = None  # routers need no listener
         self._runner, self._machine = runner, machine
         self._reports: list[StepReport] = []
 
