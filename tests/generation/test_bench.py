@@ -16,6 +16,7 @@ from bench_runs import ACCELERATED, INVENTED, TINY, bench, routing, settings, ti
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import stock
+from moesaic.core.chrome_trace import with_heads
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.core.report import LayerReport, Span, StepReport
 from moesaic.core.step import Step
