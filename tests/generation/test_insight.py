@@ -141,7 +141,7 @@ def test_nothing_is_noted_for_long_when_nothing_asks(monkeypatch: pytest.MonkeyP
             assert log.on
             assert all(each.watch is log for each in llm.model.runner.machine.executors)
             await llm.generate(QUESTION, LONG)
-            assert not log.on
+            assert log.last is None
             assert all(each.watch is None for each in llm.model.runner.machine.executors)
             assert (await llm.insight()).step is None
 
@@ -150,12 +150,12 @@ def test_nothing_is_noted_for_long_when_nothing_asks(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("options", [{}, ACCELERATED], ids=["cpu", "emulated"])
 def test_captures_are_files_of_so_many_steps(options: dict[str, Any], tmp_path: Path) -> None:
-    async def run() -> tuple[bytes, bytes, list[str]]:
+    async def run() -> tuple[bytes, bytes, list[str | None]]:
         async with engine(**options) as llm:
             texts = []
             files = []
             for kind in ("perfetto", "routing"):
-                captured = asyncio.create_task(llm.capture(CaptureOrder(kind, 6), SOON_S))  # type: ignore[arg-type]
+                captured = asyncio.create_task(llm.capture(CaptureOrder(kind, 6), SOON_S))
                 await asyncio.sleep(0)
                 answers = await llm.generate([QUESTION, "Ben has 3 red and 4 blue"], LONG)
                 texts += [each.text for each in answers]

@@ -26,7 +26,8 @@ def test_it_says_what_it_knows_and_captures_its_steps() -> None:
         while found is None or found.step is None or not found.conversations:
             found = await llm.insight()
         (conversation,) = found.conversations
-        (request,) = llm._client._pending.values() if llm._client is not None else ()
+        assert llm._client is not None
+        (request,) = llm._client._pending.values()
         assert conversation.id == request.request.id, "as this caller knows it"
         assert (conversation.client, conversation.state) == ("a client", "running")
         assert len(found.step.layers) == found.engine.layers

@@ -140,7 +140,7 @@ def test_the_stream_goes_on_with_the_steps(accelerated: Server) -> None:
     connection.request("GET", "/insight/stream", headers={"x-api-key": "open sesame"})
     response = connection.getresponse()
     assert response.getheader("content-type", "").startswith("text/event-stream")
-    numbers = []
+    numbers: list[int] = []
     with writing(accelerated):
         while len(numbers) < 3:
             line = response.readline().decode().strip()
