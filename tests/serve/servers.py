@@ -121,6 +121,25 @@ def engines_of(pid: int) -> list[int]:
     return [each for each in children_of(pid) if "engine.process.child" in _command(each)]
 
 
+def posted(url: str, body: object = None, headers: dict[str, str] | None = None) -> bytes:
+    """The answer to a request that is not refused; without a body, of GET."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, headers or {})
+    with urllib.request.urlopen(request, timeout=SOON_S) as response:
+        answer: bytes = response.read()
+    return answer
+
+
+def events_of(data: bytes) -> list[tuple[str, str]]:
+    """Name and data of each event of a stream."""
+    found = []
+    for block in data.decode().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if line[:1] != ":")
+        if fields:
+            found.append((fields.get("event", ""), fields["data"]))
+    return found
+
+
 def until(condition: Callable[[], bool], seconds: float = SOON_S) -> None:
     end = time.monotonic() + seconds
     while not condition():

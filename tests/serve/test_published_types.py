@@ -4,7 +4,6 @@ events of a stream make the whole answer together?"""
 from __future__ import annotations
 
 import json
-import urllib.request
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -18,7 +17,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
 from scripted import NAME, InstantEngine, ScriptedServer, scripted_server
-from servers import SOON_S
+from servers import events_of, posted
 
 FAMILY = "qwen3"
 QUESTION = [{"role": "user", "content": "What is in a.txt and b.txt?"}]
@@ -87,21 +86,8 @@ def models_in(value: object) -> Iterator[BaseModel]:
             yield from models_in(each)
 
 
-def events_of(data: bytes) -> list[tuple[str, str]]:
-    """Name and data of each event of a stream."""
-    found = []
-    for block in data.decode().split("\n\n"):
-        fields = dict(line.split(": ", 1) for line in block.splitlines() if line[:1] != ":")
-        if fields:
-            found.append((fields.get("event", ""), fields["data"]))
-    return found
-
-
-def posted(scripted: ScriptedServer, path: str, body: dict[str, Any]) -> bytes:
-    request = urllib.request.Request(f"{scripted.address}{path}", json.dumps(body).encode())
-    with urllib.request.urlopen(request, timeout=SOON_S) as response:
-        data: bytes = response.read()
-    return data
+def post(scripted: ScriptedServer, path: str, body: dict[str, Any]) -> bytes:
+    return posted(f"{scripted.address}{path}", body)
 
 
 def called(calls: Any) -> list[tuple[str, Any]]:
@@ -112,7 +98,7 @@ def test_chat_completions(scripted: ScriptedServer, expected: Any) -> None:
     text, thought, calls = expected
     asked = {"model": NAME, "messages": QUESTION, "tools": _CHAT_TOOLS, "n": 2}
     asked |= {"logprobs": True, "top_logprobs": 2}
-    whole = strictly(ChatCompletion, posted(scripted, "/v1/chat/completions", asked))
+    whole = strictly(ChatCompletion, post(scripted, "/v1/chat/completions", asked))
     assert [choice.index for choice in whole.choices] == [0, 1]
     for choice in whole.choices:
         assert choice.finish_reason == ("tool_calls" if calls else "stop")
@@ -120,7 +106,7 @@ def test_chat_completions(scripted: ScriptedServer, expected: Any) -> None:
         functions = [each.function for each in choice.message.tool_calls or []]
         assert called((each.name, each.arguments) for each in functions) == calls
     in_stream = asked | {"stream": True, "stream_options": {"include_usage": True}}
-    events = events_of(posted(scripted, "/v1/chat/completions", in_stream))
+    events = events_of(post(scripted, "/v1/chat/completions", in_stream))
     assert events.pop() == ("", "[DONE]")
     chunks = [strictly(ChatCompletionChunk, data) for _, data in events]
     assert chunks[-1].choices == []
@@ -146,9 +132,9 @@ def thought_of(message: Any) -> str:
 def test_responses(scripted: ScriptedServer, expected: Any) -> None:
     text, thought, calls = expected
     asked = {"model": NAME, "input": QUESTION, "tools": _RESPONSES_TOOLS}
-    whole = strictly(Response, posted(scripted, "/v1/responses", asked))
+    whole = strictly(Response, post(scripted, "/v1/responses", asked))
     check_response(whole, text, thought, calls)
-    events = events_of(posted(scripted, "/v1/responses", asked | {"stream": True}))
+    events = events_of(post(scripted, "/v1/responses", asked | {"stream": True}))
     made = [strictly(ResponseStreamEvent, data) for _, data in events]
     assert [name for name, _ in events] == [event.type for event in made]
     assert [event.sequence_number for event in made] == list(range(len(made)))
@@ -163,9 +149,7 @@ def test_responses(scripted: ScriptedServer, expected: Any) -> None:
 
 
 def got(scripted: ScriptedServer, path: str) -> bytes:
-    with urllib.request.urlopen(f"{scripted.address}{path}", timeout=SOON_S) as response:
-        data: bytes = response.read()
-    return data
+    return posted(f"{scripted.address}{path}")
 
 
 def check_response(response: Any, text: str, thought: str, calls: Any) -> None:
@@ -204,9 +188,9 @@ def test_messages(scripted: ScriptedServer, expected: Any) -> None:
     text, thought, calls = expected
     asked: dict[str, Any] = {"model": NAME, "messages": QUESTION, "max_tokens": 200}
     asked |= {"tools": _MESSAGES_TOOLS, "thinking": {"type": "enabled", "budget_tokens": 1024}}
-    whole = strictly(Message, posted(scripted, "/v1/messages", asked))
+    whole = strictly(Message, post(scripted, "/v1/messages", asked))
     check_message(whole, text, thought, calls)
-    events = events_of(posted(scripted, "/v1/messages", asked | {"stream": True}))
+    events = events_of(post(scripted, "/v1/messages", asked | {"stream": True}))
     made = [strictly(RawMessageStreamEvent, data) for _, data in events]
     assert [name for name, _ in events] == [event.type for event in made]
     check_blocks(made)
@@ -215,7 +199,7 @@ def test_messages(scripted: ScriptedServer, expected: Any) -> None:
     check_message(final, text, thought, calls)
     assert final.usage.output_tokens == whole.usage.output_tokens
     count = {name: value for name, value in asked.items() if name != "max_tokens"}
-    counted = strictly(MessageTokensCount, posted(scripted, "/v1/messages/count_tokens", count))
+    counted = strictly(MessageTokensCount, post(scripted, "/v1/messages/count_tokens", count))
     assert counted.input_tokens == whole.usage.input_tokens + whole.usage.cache_read_input_tokens
 
 
@@ -253,31 +237,29 @@ def test_answers_that_are_cut(scripted: ScriptedServer, limit: int) -> None:
     """In a thought, in text and in a call."""
     scripted.engine.script = lambda prompt: ANSWERS["parallel calls"][0]
     chat = {"model": NAME, "messages": QUESTION, "tools": _CHAT_TOOLS, "max_tokens": limit}
-    whole = strictly(ChatCompletion, posted(scripted, "/v1/chat/completions", chat))
+    whole = strictly(ChatCompletion, post(scripted, "/v1/chat/completions", chat))
     assert whole.choices[0].finish_reason == "length"
-    for _, data in events_of(posted(scripted, "/v1/chat/completions", chat | {"stream": True}))[
-        :-1
-    ]:
+    for _, data in events_of(post(scripted, "/v1/chat/completions", chat | {"stream": True}))[:-1]:
         strictly(ChatCompletionChunk, data)
     asked = {"model": NAME, "input": QUESTION, "tools": _RESPONSES_TOOLS}
     asked |= {"max_output_tokens": limit}
-    response = strictly(Response, posted(scripted, "/v1/responses", asked))
+    response = strictly(Response, post(scripted, "/v1/responses", asked))
     assert response.status == "incomplete"
     assert response.incomplete_details.reason == "max_output_tokens"
-    events = events_of(posted(scripted, "/v1/responses", asked | {"stream": True}))
+    events = events_of(post(scripted, "/v1/responses", asked | {"stream": True}))
     made = [strictly(ResponseStreamEvent, data) for _, data in events]
     assert made[-1].type == "response.incomplete"
     body = {"model": NAME, "messages": QUESTION, "tools": _MESSAGES_TOOLS, "max_tokens": limit}
-    assert strictly(Message, posted(scripted, "/v1/messages", body)).stop_reason == "max_tokens"
-    blocks = events_of(posted(scripted, "/v1/messages", body | {"stream": True}))
+    assert strictly(Message, post(scripted, "/v1/messages", body)).stop_reason == "max_tokens"
+    blocks = events_of(post(scripted, "/v1/messages", body | {"stream": True}))
     check_blocks([strictly(RawMessageStreamEvent, data) for _, data in blocks])
 
 
 def test_completions_and_models(scripted: ScriptedServer) -> None:
     scripted.engine.script = lambda prompt: "Nothing."
-    asked = {"model": NAME, "prompt": "In a.txt is", "logprobs": 2, "n": 2}
-    assert len(strictly(Completion, posted(scripted, "/v1/completions", asked)).choices) == 2
-    events = events_of(posted(scripted, "/v1/completions", asked | {"stream": True}))
+    asked: dict[str, Any] = {"model": NAME, "prompt": "In a.txt is", "logprobs": 2, "n": 2}
+    assert len(strictly(Completion, post(scripted, "/v1/completions", asked)).choices) == 2
+    events = events_of(post(scripted, "/v1/completions", asked | {"stream": True}))
     chunks = [json.loads(data) for _, data in events[:-1]]
     for chunk in chunks:  # the published type has no null here, which the published API sends
         chunk["choices"][0]["finish_reason"] = chunk["choices"][0]["finish_reason"] or "stop"

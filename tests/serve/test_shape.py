@@ -86,7 +86,7 @@ def test_a_system_message_inside(tokenizer: Tokenizer, with_tools: bool) -> None
         {"role": "user", "content": "again"},
         {"role": "system", "content": "last-rule"},
     ]
-    options = {} if with_tools else {"tools": []}
+    options: dict[str, Any] = {} if with_tools else {"tools": []}
     begun = prompt(tokenizer, said, **options)
     whole = prompt(tokenizer, [*said, *more], **options)
     check_order(whole, "first-rule", "question", "later-rule", "answer", "again", "last-rule")
@@ -119,26 +119,30 @@ def test_calls_side_by_side_with_text_and_thoughts(tokenizer: Tokenizer, family:
 def test_an_answer_that_only_calls(tokenizer: Tokenizer) -> None:
     for content in (None, ""):
         calling = {"role": "assistant", "content": content, "tool_calls": [called(1)]}
-        asked = [{"role": "user", "content": "question"}, calling, result(1)]
+        asked: list[dict[str, Any]] = [{"role": "user", "content": "question"}, calling, result(1)]
         check_order(prompt(tokenizer, asked), "question", "place-1", "result-1")
 
 
 def test_an_answer_that_was_cut_while_it_thought(tokenizer: Tokenizer) -> None:
     cut = {"role": "assistant", "content": None, "reasoning": "thought"}
     again = {"role": "user", "content": "go-on"}
-    asked = [{"role": "user", "content": "question"}, cut, again]
+    asked: list[dict[str, Any]] = [{"role": "user", "content": "question"}, cut, again]
     check_order(prompt(tokenizer, asked), "question", "go-on")
 
 
 def test_what_a_result_shows_beside_text_is_named(tokenizer: Tokenizer) -> None:
     parts = [{"type": "text", "text": "result-1"}, {"type": "image_url", "image_url": {"url": "-"}}]
     calling = {"role": "assistant", "content": None, "tool_calls": [called(1)]}
-    asked = [{"role": "user", "content": "question"}, calling, result(1) | {"content": parts}]
+    asked: list[dict[str, Any]] = [
+        {"role": "user", "content": "question"},
+        calling,
+        result(1) | {"content": parts},
+    ]
     check_order(prompt(tokenizer, asked), "place-1", "result-1", "image_url was left out")
 
 
 def test_an_effort_reaches_a_template_that_has_one(tokenizer: Tokenizer, family: str) -> None:
-    asked = [{"role": "user", "content": "question"}]
+    asked: list[dict[str, Any]] = [{"role": "user", "content": "question"}]
     high, most = (prompt(tokenizer, asked, reasoning_effort=each) for each in ("high", "xhigh"))
     assert high == most
     assert ("Reasoning: high" in high) == (family == "harmony")

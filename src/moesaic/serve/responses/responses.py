@@ -199,7 +199,7 @@ def _head(asked: ResponsesRequest, model: str) -> dict[str, Any]:
         "temperature": asked.temperature,
         "text": {"format": {"type": "text"} if form is None else msgspec.to_builtins(form)},
         "tool_choice": asked.tool_choice or "auto",
-        "tools": msgspec.to_builtins(asked.tools or []),
+        "tools": [msgspec.to_builtins(each) for each in asked.tools or [] if each.is_function],
         "top_p": asked.top_p,
         "truncation": "disabled",
         "usage": None,

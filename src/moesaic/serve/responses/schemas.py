@@ -27,6 +27,11 @@ class ResponsesTool(msgspec.Struct):
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
+    @property
+    def is_function(self) -> bool:
+        """Others belong to services that are not here."""
+        return self.type == "function"
+
 
 class Reasoning(msgspec.Struct):
     effort: str | None = None

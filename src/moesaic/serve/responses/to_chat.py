@@ -40,7 +40,7 @@ def chat_request(asked: ResponsesRequest, earlier: Sequence[Item]) -> ChatReques
     chat.temperature, chat.top_p = asked.temperature, asked.top_p
     chat.reasoning_effort = None if asked.reasoning is None else asked.reasoning.effort
     chat.chat_template_kwargs, chat.stream = asked.chat_template_kwargs, asked.stream
-    tools = [_tool(each) for each in asked.tools or [] if each.type == "function"]
+    tools = [_tool(each) for each in asked.tools or [] if each.is_function]
     if tools:
         chat.tools, chat.tool_choice = tools, _tool_choice(asked.tool_choice)
         chat.parallel_tool_calls = asked.parallel_tool_calls
