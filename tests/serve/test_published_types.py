@@ -241,7 +241,7 @@ def test_answers_that_are_cut(scripted: ScriptedServer, limit: int) -> None:
     assert whole.choices[0].finish_reason == "length"
     for _, data in events_of(post(scripted, "/v1/chat/completions", chat | {"stream": True}))[:-1]:
         strictly(ChatCompletionChunk, data)
-    asked = {"model": NAME, "input": QUESTION, "tools": _RESPONSES_TOOLS}
+    asked: dict[str, Any] = {"model": NAME, "input": QUESTION, "tools": _RESPONSES_TOOLS}
     asked |= {"max_output_tokens": limit}
     response = strictly(Response, post(scripted, "/v1/responses", asked))
     assert response.status == "incomplete"
