@@ -24,6 +24,7 @@ from moesaic.serve.insight.routes import (
     insight_model,
     insight_stream,
 )
+from moesaic.serve.metrics import ServerMetrics
 from moesaic.serve.outer_layers import REQUEST_ID, RecordRequests, RefuseOverLimit, RequireKey
 from moesaic.serve.page_files import page
 from moesaic.serve.request_record import RequestLog, record_of
@@ -33,7 +34,8 @@ from moesaic.serve.responses.responses import (
     input_items,
     one_response,
 )
-from moesaic.serve.responses.store import ResponseStore
+from moesaic.serve.responses.store import ResponseStore, response_prefix
+from moesaic.serve.server_settings import ServerSettings
 from moesaic.serve.service import Service
 from moesaic.serve.status import health, metrics, models, one_model, props, slots
 from moesaic.serve.tokens import detokenize, tokenize
@@ -67,15 +69,31 @@ _PAGE: tuple[tuple[str, str, Endpoint], ...] = (
 )
 
 
-def make_app(service: Service, drop: Callable[[Request], object]) -> Starlette:
-    """`drop` closes the connection of a client that does not read."""
+def make_app(
+    service: Service, drop: Callable[[Request], object], replica: str | None = None
+) -> Starlette:
+    """`drop` closes the connection of a client that does not read. A `replica` is named in the ids
+    of what it stores; the process before it keeps the log."""
     settings = service.settings
-    layers = [
-        Middleware(RecordRequests, RequestLog(settings.log), service.metrics),
-        Middleware(RefuseOverLimit, settings),
-    ]
+    log = RequestLog(settings.log if replica is None else None)
+    app = Starlette(
+        routes=[
+            Route(path, answers_errors(endpoint), methods=[method])
+            for method, path, endpoint in (*_ROUTES, *(_PAGE if settings.page else ()))
+        ],
+        middleware=layers(settings, log, service.metrics),
+        exception_handlers={HTTPException: _no_such_route},
+    )
+    app.state.service, app.state.drop = service, drop
+    app.state.responses = ResponseStore(prefix=response_prefix(replica))
+    return app
+
+
+def layers(settings: ServerSettings, log: RequestLog, metrics: ServerMetrics) -> list[Middleware]:
+    """What stands before every endpoint."""
+    found = [Middleware(RecordRequests, log, metrics), Middleware(RefuseOverLimit, settings)]
     if settings.cors:
-        layers.append(
+        found.append(
             Middleware(
                 CORSMiddleware,
                 allow_origins=settings.cors,
@@ -85,18 +103,8 @@ def make_app(service: Service, drop: Callable[[Request], object]) -> Starlette:
             )
         )
     if settings.api_keys:
-        layers.append(Middleware(RequireKey, settings))
-    app = Starlette(
-        routes=[
-            Route(path, answers_errors(endpoint), methods=[method])
-            for method, path, endpoint in (*_ROUTES, *(_PAGE if settings.page else ()))
-        ],
-        middleware=layers,
-        exception_handlers={HTTPException: _no_such_route},
-    )
-    app.state.service, app.state.drop = service, drop
-    app.state.responses = ResponseStore()
-    return app
+        found.append(Middleware(RequireKey, settings))
+    return found
 
 
 async def _no_such_route(request: Request, error: Exception) -> Response:

@@ -27,6 +27,7 @@ from moesaic.serve.event_stream import DONE, EventStream, disconnected, event, n
 from moesaic.serve.generation import Generation
 from moesaic.serve.request_record import RequestRecord, record_of
 from moesaic.serve.schemas import Body, decode
+from moesaic.serve.server_settings import ServerSettings
 from moesaic.serve.service import Service
 
 _RESPONSES = "/v1/responses"
@@ -72,7 +73,10 @@ def noted(error: Exception, record: RequestRecord) -> ApiError:
 
 
 async def read_body(request: Request, kind: type[Body]) -> Body:
-    settings = service_of(request).settings
+    return decode(await read_bytes(request, service_of(request).settings), kind)
+
+
+async def read_bytes(request: Request, settings: ServerSettings) -> bytes:
     limit = settings.max_body_bytes
     stated = request.headers.get("content-length", "")
     pieces = request.stream()
@@ -83,7 +87,7 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
         except TimeoutError:
             raise too_slow("the body", settings.receive_s) from None
         if data is not None:
-            return decode(data, kind)
+            return data
     await _read_away(pieces)
     raise _too_large(limit)
 
@@ -148,7 +152,7 @@ def event_stream(
             async for data in events:
                 yield data
         except Exception as error:
-            yield _error_event(noted(error, generation.record), generation.record)
+            yield error_event(noted(error, generation.record), generation.record)
         finally:
             await events.aclose()
         if last:
@@ -162,7 +166,7 @@ def event_stream(
     )
 
 
-def _error_event(error: ApiError, record: RequestRecord) -> bytes:
+def error_event(error: ApiError, record: RequestRecord) -> bytes:
     if record.path.startswith(MESSAGES):
         return named_event("error", msgspec.json.encode(error_body(error, record.request_id)))
     if record.path.startswith(_RESPONSES):

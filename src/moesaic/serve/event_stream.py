@@ -69,11 +69,12 @@ class EventStream(Response):
     """`events` are sent as they come; `on_end` is called when no more are wanted."""
 
     media_type = "text/event-stream"
+    begin = _BEGIN
 
     def __init__(
         self,
         events: AsyncGenerator[bytes, None],
-        keep_alive_s: float,
+        keep_alive_s: float | None,
         on_end: Callable[[], object],
         drop: Callable[[Request], object],
     ) -> None:
@@ -122,7 +123,7 @@ class EventStream(Response):
                 "headers": self.raw_headers,
             },
         )
-        data: bytes | None = _BEGIN
+        data: bytes | None = self.begin
         while data is not None:
             await self._send(send, {"type": "http.response.body", "body": data, "more_body": True})
             data = _ALIVE

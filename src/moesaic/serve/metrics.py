@@ -69,6 +69,9 @@ class ServerMetrics:
         yield from _busy_lines(stats.lanes)
         for histogram in (self.first_token, self.between_tokens, self.answer):
             yield from histogram.lines()
+        yield from self.response_lines()
+
+    def response_lines(self) -> Iterator[str]:
         yield "# HELP moesaic_http_responses_total Responses by status."
         yield "# TYPE moesaic_http_responses_total counter"
         for status, count in sorted(self._responses.items()):

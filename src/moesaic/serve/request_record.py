@@ -29,6 +29,7 @@ class RequestRecord:
     duration_s: float = 0.0
     finish_reason: str | None = None
     error: str | None = None
+    replica: str | None = None  # that answered, where there are several
 
 
 def record_of(request: Request) -> RequestRecord:
@@ -40,10 +41,13 @@ def record_of(request: Request) -> RequestRecord:
 class RequestLog:
     """Lines on standard error."""
 
-    def __init__(self, form: LogFormat) -> None:
+    def __init__(self, form: LogFormat | None) -> None:
+        """None: no lines."""
         self._form = form
 
     def write(self, record: RequestRecord) -> None:
+        if self._form is None:
+            return
         known = {name: value for name, value in asdict(record).items() if value not in (None, "")}
         for name, value in known.items():
             if isinstance(value, float):

@@ -7,22 +7,42 @@ import errno
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 import uvicorn
 from starlette.requests import Request
+from starlette.types import ASGIApp
 
 from moesaic.core.errors import ImpossibleSetting
-from moesaic.serve.app import make_app
 from moesaic.serve.connections import limited_protocol
-from moesaic.serve.idle_unload import unload_when_idle
 from moesaic.serve.log_messages import log_messages
+from moesaic.serve.metrics import ServerMetrics
 from moesaic.serve.server_settings import ServerSettings
-from moesaic.serve.service import Service
 from moesaic.serve.signals import caught_signals
 
 _LAST_WORDS_S = 5  # for responses to be sent after their answers were cancelled
 _BACKLOG = 2048
 _SEND_BUFFER_BYTES = 1 << 18  # of the system, per connection: it grows to megabytes otherwise
+
+
+class Door(Protocol):
+    """What answers requests, as the server begins and ends it."""
+
+    settings: ServerSettings
+    metrics: ServerMetrics
+    draining: bool  # no more requests are taken
+
+    async def open(self) -> None:
+        """Called in the server's event loop, before connections are taken."""
+
+    def end_all(self) -> None:
+        """Cancel what still runs: its clients get an error."""
+
+    async def close(self) -> None: ...
+
+
+# What makes the app; it is given what closes the connection of a client that does not read.
+MakeApp = Callable[[Callable[[Request], object]], ASGIApp]
 
 
 def bind(settings: ServerSettings) -> socket.socket:
@@ -53,38 +73,39 @@ def address_of(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(service: Service, bound: socket.socket, ready: Callable[[], None]) -> None:
+def run(door: Door, make_app: MakeApp, bound: socket.socket, ready: Callable[[], None]) -> None:
     """Serve until a signal ends it; `ready` is called when connections are taken."""
     try:
         bound.listen(_BACKLOG)  # where another has begun to since it was bound
     except OSError as error:
-        raise _cannot_bind(service.settings.host, service.settings.port, error) from None
-    log_messages(service.settings.log)
-    asyncio.run(_serve(service, bound, ready))
+        raise _cannot_bind(door.settings.host, door.settings.port, error) from None
+    log_messages(door.settings.log)
+    asyncio.run(_serve(door, make_app, bound, ready))
 
 
-async def _serve(service: Service, bound: socket.socket, ready: Callable[[], None]) -> None:
-    server = _Server(service)
+async def _serve(
+    door: Door, make_app: MakeApp, bound: socket.socket, ready: Callable[[], None]
+) -> None:
+    await door.open()
+    server = _Server(door, make_app)
     with caught_signals(server.end):
         serving = asyncio.create_task(server.serve([bound]))
-        idling = asyncio.create_task(unload_when_idle(service))
         while not (server.started or serving.done()):
             await asyncio.sleep(0.01)
         if server.started:
             ready()
         await serving
-        idling.cancel()
-    await service.llm.close()
+    await door.close()
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        drain_s = service.settings.drain_s
+    def __init__(self, door: Door, make_app: MakeApp) -> None:
+        self._door = door
+        drain_s = door.settings.drain_s
         super().__init__(
             uvicorn.Config(
-                make_app(service, self._drop),
-                http=limited_protocol(service.settings, service.metrics),
+                make_app(self._drop),
+                http=limited_protocol(door.settings, door.metrics),
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -102,12 +123,12 @@ class _Server(uvicorn.Server):
 
     def end(self, number: int) -> None:
         """The first signal lets running requests finish, a second one ends them."""
-        if self._service.draining:
-            self._service.end_all()
+        if self._door.draining:
+            self._door.end_all()
             return
-        self._service.draining = True
+        self._door.draining = True
         self.should_exit = True
-        asyncio.get_running_loop().call_later(self._service.settings.drain_s, self._service.end_all)
+        asyncio.get_running_loop().call_later(self._door.settings.drain_s, self._door.end_all)
 
     def _drop(self, request: Request) -> None:
         """Close a client's connection without waiting for what it has not read."""

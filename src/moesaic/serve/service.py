@@ -46,6 +46,7 @@ class Service:
             settings.reasoning_format,
         )
         self.draining = False
+        self._idling: asyncio.Task[None] | None = None
         self.started_at = int(time.time())
         self.last_used = monotonic()  # by a generation
 
@@ -126,6 +127,16 @@ class Service:
         """Cancel what still runs: its clients get an error."""
         for generation in list(self.generations):
             generation.stop(engine_unavailable(_ENDING))
+
+    async def open(self) -> None:
+        from moesaic.serve.idle_unload import unload_when_idle
+
+        self._idling = asyncio.create_task(unload_when_idle(self))
+
+    async def close(self) -> None:
+        if self._idling is not None:
+            self._idling.cancel()
+        await self.llm.close()
 
     def _refuse_too_many(self, more: int) -> None:
         there = sum(each.unfinished for each in self.generations)

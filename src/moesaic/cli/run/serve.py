@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from moesaic.cli.run.serve_replicas import check_replicas, serve_replicas
 from moesaic.cli.run.serving_model import (
     SERVE_PACKAGES,
     check_tokenizer,
@@ -28,6 +30,7 @@ from moesaic.cli.shared.engine_options import (
 )
 from moesaic.cli.shared.model_argument import model_argument
 from moesaic.cli.shared.model_folder import model_folder
+from moesaic.cli.shared.ray_option import ray_option
 from moesaic.cli.shared.short_help import ShortHelpCommand
 from moesaic.cli.shared.usual_options import SERVE
 from moesaic.core.errors import BadFile, ImpossibleSetting, MissingExtra
@@ -153,6 +156,13 @@ _ELSEWHERE: LogFormat = "json"
     help="Answers written at the same time; others wait.  [32, fewer where memory is short]",
 )
 @batch_invariant_option
+@click.option(
+    "--replicas",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Engines that share the requests, each with the whole model (needs the ray extra).",
+)
+@ray_option("With --replicas: the cluster that they run on")
 def serve(model: str | None, **asked: Any) -> None:
     """Serve a model over HTTP.
 
@@ -166,11 +176,18 @@ def serve(model: str | None, **asked: Any) -> None:
     serving = _server_settings(asked, model_name(model, folder))
     check_tokenizer(folder)
 
+    check_replicas(asked)
+
     from moesaic.serve.server import address_of, bind, run
-    from moesaic.serve.service import Service
 
     bound = bind(serving)
     announce_bundled(folder)
+    if asked["replicas"] is not None:
+        serve_replicas(model, settings, serving, bound, asked)
+        return
+    from moesaic.serve.app import make_app
+    from moesaic.serve.service import Service
+
     llm = load_engine(folder, settings)
     service = Service(llm, serving)
 
@@ -182,7 +199,7 @@ def serve(model: str | None, **asked: Any) -> None:
             err=True,
         )
 
-    run(service, bound, ready)
+    run(service, partial(make_app, service), bound, ready)
 
 
 def _server_settings(asked: Mapping[str, Any], name: str) -> ServerSettings:

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from itertools import count
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 from starlette.requests import Request as HttpRequest
@@ -118,7 +117,7 @@ class ResponseAnswer:
         self._store = store if asked.store is not False else None
         self._given = tuple(given)
         self._output, self._reasoning_tokens = Output(), 0
-        self._head = _head(asked, service.model_name)
+        self._head = _head(asked, store.new_id(), service.model_name)
 
     async def whole(self) -> dict[str, Any]:
         last: dict[str, Any] = {}
@@ -180,11 +179,11 @@ class ResponseAnswer:
         }
 
 
-def _head(asked: ResponsesRequest, model: str) -> dict[str, Any]:
+def _head(asked: ResponsesRequest, response_id: str, model: str) -> dict[str, Any]:
     """What a response repeats of its request."""
     form = None if asked.text is None else asked.text.format
     return {
-        "id": f"resp_{uuid4().hex}",
+        "id": response_id,
         "object": "response",
         "created_at": int(time.time()),
         "model": model,

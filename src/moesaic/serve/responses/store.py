@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from moesaic.serve.api_error import ApiError
 from moesaic.serve.responses.schemas import Item
 
 MOST = 1000
+_OF_REPLICA = re.compile(r"resp_([0-9a-z]+)_[0-9a-f]+")
+
+
+def response_prefix(replica: str | None) -> str:
+    """What the ids of stored responses begin with."""
+    return "resp_" if replica is None else f"resp_{replica}_"
+
+
+def replica_of(response_id: str) -> str | None:
+    """The replica that has stored it."""
+    found = _OF_REPLICA.fullmatch(response_id)
+    return None if found is None else found[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +36,13 @@ class Stored:
 
 
 class ResponseStore:
-    def __init__(self, most: int = MOST) -> None:
-        self._most = most
+    def __init__(self, most: int = MOST, prefix: str = "resp_") -> None:
+        """`prefix`: what ids begin with, of responses that are stored here."""
+        self._most, self._prefix = most, prefix
         self._kept: dict[str, Stored] = {}
+
+    def new_id(self) -> str:
+        return f"{self._prefix}{uuid4().hex}"
 
     def add(self, stored: Stored) -> None:
         self._kept[stored.response["id"]] = stored
