@@ -25,16 +25,21 @@ QUESTION = [{"role": "user", "content": "Ann has 5 pens and buys 7 more. How man
 
 
 class Server:
+<<<<<<< HEAD
     def __init__(self, *options: object, under: Sequence[str] = ()) -> None:
         """`under`: a program that runs it."""
+=======
+    def __init__(self, *options: object, seconds: float = SOON_S) -> None:
+>>>>>>> e9b374ee (Share out studies on a Ray cluster, with the same rows as here)
         self.lines: list[str] = []
+        self.headers: dict[str, str] = {}  # of every request
         self.process = subprocess.Popen(
             [*under, sys.executable, "-c", CALL, "serve", *SMALL, *map(str, options)],
             stderr=subprocess.PIPE,
             text=True,
         )
         threading.Thread(target=self._read, daemon=True).start()
-        until(lambda: self._address() is not None or self.process.poll() is not None)
+        until(lambda: self._address() is not None or self.process.poll() is not None, seconds)
         found = self._address()
         assert found is not None, "\n".join(self.lines)
         self.address = found
@@ -55,7 +60,9 @@ class Server:
         self, path: str, body: object, headers: dict[str, str] | None = None
     ) -> tuple[int, bytes]:
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{self.address}{path}", data, headers or {})
+        request = urllib.request.Request(
+            f"{self.address}{path}", data, self.headers | (headers or {})
+        )
         try:
             with urllib.request.urlopen(request, timeout=SOON_S) as response:
                 return response.status, response.read()
@@ -100,8 +107,8 @@ class Server:
 
 
 @contextmanager
-def server(*options: object) -> Iterator[Server]:
-    made = Server(*options)
+def server(*options: object, seconds: float = SOON_S) -> Iterator[Server]:
+    made = Server(*options, seconds=seconds)
     try:
         yield made
     finally:

@@ -43,10 +43,12 @@ ALLOWED: dict[str, set[str]] = {
     "machines.cpu_step": BELOW_EXECUTORS,
     "machines.captured": BELOW_EXECUTORS | {"hardware"},
     "engine": BELOW_ENGINE,
-    "serve": BELOW_ENGINE | {"engine"},
+    # machines that Ray connects: joined, checked, given parts of a study
+    "cluster": {"core"},
+    "serve": BELOW_ENGINE | {"engine", "cluster"},
     "lab": BELOW_ENGINE | {"engine"},
     "reproductions": BELOW_ENGINE | {"engine", "lab"},
-    "cli": BELOW_ENGINE | {"engine", "serve", "lab", "reproductions"},
+    "cli": BELOW_ENGINE | {"engine", "cluster", "serve", "lab", "reproductions"},
 }
 # What the vocabulary may rest on: anything more, and every layer would carry it.
 CORE_MAY_IMPORT = {"numpy", "moesaic"}

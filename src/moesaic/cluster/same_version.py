@@ -23,18 +23,20 @@ class Version(NamedTuple):
     package: str
     sources: str  # a hash of the installed package
     python: str
+    files: tuple[str, ...] = ()  # of the study: a hash of each, or why there is none
 
     def __str__(self) -> str:
         return f"moesaic {self.package} (sources {self.sources[:_SHOWN]}) on Python {self.python}"
 
 
-@cache
-def version() -> Version:
-    return Version(moesaic.__version__, _hash(Path(moesaic.__file__).parent), _python())
+def version(files: Sequence[str] = ()) -> Version:
+    """`files`: that the study reads."""
+    hashes = tuple(map(_of_file, files))
+    return Version(moesaic.__version__, _sources(), platform.python_version(), hashes)
 
 
-def check_same_version(nodes: Sequence[Node]) -> None:
-    """Refuse a cluster in which a machine has another version, or none."""
+def check_same_version(nodes: Sequence[Node], files: Sequence[str] = ()) -> None:
+    """Refuse a cluster in which a machine has another version, or none, or other files."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -45,7 +47,7 @@ def check_same_version(nodes: Sequence[Node]) -> None:
             max_retries=0,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False),
         )
-        .remote()
+        .remote(list(files))
         for node in nodes
     }
     found: dict[str, Version | str] = {}
@@ -54,10 +56,10 @@ def check_same_version(nodes: Sequence[Node]) -> None:
             found[node.address] = ray.get(answer, timeout=_ANSWER_S)
         except Exception as error:
             found[node.address] = _last_line(error)
-    refuse_others(found, version())
+    refuse_others(found, version(files), files)
 
 
-def refuse_others(found: dict[str, Version | str], own: Version) -> None:
+def refuse_others(found: dict[str, Version | str], own: Version, files: Sequence[str] = ()) -> None:
     """`found`: by machine, its version, or why it has told none."""
     for machine, theirs in found.items():
         if isinstance(theirs, str):
@@ -65,6 +67,12 @@ def refuse_others(found: dict[str, Version | str], own: Version) -> None:
                 f"the cluster's machine {machine} cannot run Moesaic ({theirs}): install the same "
                 "version there, in the environment that Ray was started from"
             )
+        for file, there, here in zip(files, theirs.files, own.files, strict=True):
+            if there != here:
+                raise ImpossibleSetting(
+                    f"the file {file!r} is another one on the cluster's machine {machine}, or is "
+                    "missing there: put it at the same path on all machines"
+                )
         if theirs != own:
             raise ImpossibleSetting(
                 f"the cluster's machine {machine} has {theirs}, and this one has {own}: rows of "
@@ -77,12 +85,16 @@ def _last_line(error: Exception) -> str:
     return lines[-1] if lines else type(error).__name__
 
 
-def _python() -> str:
-    return platform.python_version()
+def _of_file(file: str) -> str:
+    try:
+        return sha256(Path(file).read_bytes()).hexdigest()
+    except OSError as error:
+        return error.strerror or str(error)
 
 
-def _hash(folder: Path) -> str:
-    found = sha256()
+@cache
+def _sources() -> str:
+    folder, found = Path(moesaic.__file__).parent, sha256()
     for path in sorted(folder.rglob("*")):
         if path.suffix in _SOURCES and path.is_file():
             found.update(f"{path.relative_to(folder)}\0".encode())

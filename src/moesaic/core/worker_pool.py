@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -16,8 +17,29 @@ STARTED_AGAIN = 70  # exit status of a worker whose script starts the same work 
 _GUARD = 'if __name__ == "__main__":'
 
 
+# Makes a pool that does so many parts at the same time.
+MakePool = Callable[[int], AbstractContextManager[Executor]]
+
+
 @contextmanager
-def worker_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+def worker_pool(jobs: int) -> Iterator[Executor]:
+    """Processes of this machine, or what `pools_from` has put in their place."""
+    with _make.get()(jobs) as pool:
+        yield pool
+
+
+@contextmanager
+def pools_from(make: MakePool) -> Iterator[None]:
+    """Pools that are made in here are these: processes of other machines, for instance."""
+    token = _make.set(make)
+    try:
+        yield
+    finally:
+        _make.reset(token)
+
+
+@contextmanager
+def _local_pool(jobs: int) -> Iterator[Executor]:
     """Spawned rather than forked: a progress bar has a thread, and a fork copies locks. What ends
     the work (Ctrl-C, a mistake) also ends what is running, which may take minutes; the workers must
     therefore write nothing."""
@@ -34,6 +56,9 @@ def worker_pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+_make: ContextVar[MakePool] = ContextVar("make", default=_local_pool)
 
 
 def imports_its_script() -> bool:

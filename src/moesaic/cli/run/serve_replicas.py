@@ -71,7 +71,7 @@ def serve_replicas(
 
 def _shares(nodes: Sequence[Node], replicas: int, settings: EngineSettings) -> tuple[int, int]:
     """Cores and GPUs of each replica."""
-    from moesaic.serve.replicas.deployment import check_gpus, check_threads, threads_each
+    from moesaic.serve.replicas.shares import check_gpus, check_threads, threads_each
 
     gpus = 1 if settings.capabilities.own_memory else 0
     if gpus:

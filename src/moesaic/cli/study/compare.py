@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +12,7 @@ import click
 from moesaic.cli.shared.option_stack import F, one_of
 from moesaic.cli.shared.plugin_option import plugin_option
 from moesaic.cli.shared.policy_options import moved_options, policy_list, promote_option
+from moesaic.cli.shared.ray_option import ray_option
 from moesaic.cli.shared.short_help import ShortHelpCommand
 from moesaic.cli.shared.simulation_options import (
     CACHE_RATIO,
@@ -41,6 +42,7 @@ from moesaic.cli.shared.what_if_options import (
     set_option,
     sweep_option,
 )
+from moesaic.cluster.studies import study_jobs
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.hardware.machine_groups import GROUPS, expanded_groups
 from moesaic.policies.policy_set import REGISTRIES, PolicySet
@@ -84,6 +86,7 @@ def _list_option(plural: str, more: str = "") -> Callable[[F], F]:
 @click.option("--baseline", help="What speedups are relative to.  [ktransformers, or the first]")
 @setup_options
 @click.option("--jobs", type=int, help="Runs at the same time.  [one per core]")
+@ray_option("Runs are shared out on a cluster")
 @click.option("--plot", metavar="FILE", help="Draw the latencies: .png, .svg or .pdf")
 @click.option(
     "--plot-kind",
@@ -206,9 +209,8 @@ def _run(asked: dict[str, Any], entries: list[Configuration]) -> list[Comparison
         fitted,
     )
 
-    jobs = asked["jobs"] if asked["jobs"] is not None else os.cpu_count() or 1
-    if jobs < 1:
-        raise ImpossibleSetting(f"--jobs is {jobs}; it must be at least 1")
+    if asked["jobs"] is not None and asked["jobs"] < 1:
+        raise ImpossibleSetting(f"--jobs is {asked['jobs']}; it must be at least 1")
     machines = _machines(asked)
     shares = ratios("--cache-ratios", asked["cache_ratios"] or str(CACHE_RATIO))
     swept = _points(asked, machines, len(machines) * len(shares) * len(entries))
@@ -226,7 +228,9 @@ def _run(asked: dict[str, Any], entries: list[Configuration]) -> list[Comparison
     # A trace that fits one run fits all: what is wrong with it is said before any of them.
     announced_workload(trace, next(c.settings for c in cells if c.settings is not None))
     announce_compilation()
-    return run_grid(cells, trace, jobs)
+    files = [] if trace is None or not Path(trace).is_file() else [str(Path(trace).resolve())]
+    with study_jobs(asked["ray"], asked["jobs"], files) as jobs:
+        return run_grid(cells, trace, jobs)
 
 
 def _points(asked: dict[str, Any], machines: list[str], runs_each: int) -> list[Point]:

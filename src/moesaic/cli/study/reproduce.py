@@ -7,15 +7,16 @@ Tables fit a terminal; `--json` has the rows in full. The id of a row says what 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from moesaic.cli.shared.output import print_json, print_table, progress
+from moesaic.cli.shared.ray_option import ray_option
 from moesaic.cli.shared.simulation_options import command_line, json_option, names
 from moesaic.cli.study.reproduce_measured import (
     check_measured,
@@ -25,6 +26,7 @@ from moesaic.cli.study.reproduce_measured import (
     run_measured,
 )
 from moesaic.cli.study.reproduction_rows import titled
+from moesaic.cluster.studies import study_jobs
 from moesaic.core.errors import ImpossibleSetting, MissingExtra
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ def reproduce() -> None:
 @click.option("--only", default="", metavar="ID", help="Only rows whose id starts like this.")
 @click.option("--traces", metavar="DIR", help="Folder with real routing traces (.npz).")
 @click.option("--jobs", type=click.IntRange(min=1), default=None, help="Processes.  [one per core]")
+@ray_option("Rows are computed on a cluster")
 @measured_options
 @json_option
 @click.pass_context
@@ -50,6 +53,7 @@ def hybrimoe(
     only: str,
     traces: str | None,
     jobs: int | None,
+    ray: str | None,
     as_json: bool,
     **asked: Any,
 ) -> None:
@@ -58,19 +62,35 @@ def hybrimoe(
     With --measured, dynamic against static placement on this machine's GPU instead, in real time:
     by CPU threads, share of the experts in GPU memory and length of the profile."""
     if asked["measured"]:
+        _check_here(ray)
         _measured_hybrimoe(only, traces, jobs, as_json, asked, command_line(context))
         return
     from moesaic.reproductions.hybrimoe import Reproduction
 
     check_not_measured(asked)
     reproduction = Reproduction(only, traces)
-    with progress("simulating", reproduction.total) as advance:
-        rows = reproduction.rows(jobs or os.cpu_count() or 1, advance)
+    with (
+        study_jobs(ray, jobs, _files(traces)) as processes,
+        progress("simulating", reproduction.total) as advance,
+    ):
+        rows = reproduction.rows(processes, advance)
     if as_json:
         print_json([row.as_dict() for row in rows])
         return
     print_rows(rows)
     click.echo("--json has every row with its conditions and the command that gives it again.")
+
+
+def _files(folder: str | None) -> list[str]:
+    """The traces, which every machine reads."""
+    return [] if folder is None else sorted(map(str, Path(folder).glob("*.npz")))
+
+
+def _check_here(ray: str | None) -> None:
+    if ray is not None:
+        raise ImpossibleSetting(
+            "--measured measures this machine, and --ray computes on others: leave one of them out"
+        )
 
 
 def _measured_hybrimoe(
@@ -102,21 +122,22 @@ def _measured_hybrimoe(
 @click.option("--batches", help="A comma list of 1, 8 and 64, of --together.  [all]")
 @click.option("--plots", metavar="DIR", help="Draw accuracy against speed there, as .svg.")
 @click.option("--jobs", type=click.IntRange(min=1), default=None, help="Processes.  [one per core]")
+@ray_option("Rows are computed on a cluster")
 @json_option
-def mobile(only: str, jobs: int | None, as_json: bool, **asked: Any) -> None:
+def mobile(only: str, jobs: int | None, ray: str | None, as_json: bool, **asked: Any) -> None:
     """MoBiLE: tables II, III and IV and figure 5.
 
     Simulated at the paper's fallback ratios (table2 to fig5), answered by the bundled model
     (accuracy), and its speed measured on this machine (measured)."""
-
-    cores = jobs or os.cpu_count() or 1
     if asked["together"]:
         _check_together(only, asked)
-        found = _together(asked, cores)
-        rows, show = [each.row() for each in found], partial(_print_together, found)
-    else:
-        rows = _mobile_rows(only, asked, cores)
-        show = partial(_print_mobile, rows)
+    with study_jobs(ray, jobs) as processes:
+        if asked["together"]:
+            found = _together(asked, processes)
+            rows, show = [each.row() for each in found], partial(_print_together, found)
+        else:
+            rows = _mobile_rows(only, asked, processes)
+            show = partial(_print_mobile, rows)
     if as_json:
         print_json([row.as_dict() for row in rows])
     else:
@@ -207,6 +228,7 @@ def _print_mobile(rows: Sequence[Row]) -> None:
     help="Of the figures.",
 )
 @click.option("--jobs", type=click.IntRange(min=1), default=None, help="Processes.  [one per core]")
+@ray_option("Rows are computed on a cluster")
 @json_option
 def trimoe(
     only: str,
@@ -215,6 +237,7 @@ def trimoe(
     plots: str | None,
     plot_format: str,
     jobs: int | None,
+    ray: str | None,
     as_json: bool,
 ) -> None:
     """TriMoE: figures 3 and 5 to 9, table 3 and section 5.5, under each contention rule."""
@@ -223,8 +246,11 @@ def trimoe(
 
     drawable(plots)
     reproduction = Reproduction(only, traces, seeds)
-    with progress("simulating", reproduction.total) as advance:
-        rows = reproduction.rows(jobs or os.cpu_count() or 1, advance)
+    with (
+        study_jobs(ray, jobs, _files(traces)) as processes,
+        progress("simulating", reproduction.total) as advance,
+    ):
+        rows = reproduction.rows(processes, advance)
     drawn = draw(plots, plot_format, rows) if plots is not None else []
     if as_json:
         print_json([row.as_dict() for row in rows])

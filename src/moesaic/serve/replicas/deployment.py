@@ -4,50 +4,18 @@ them."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 from uuid import uuid4
 
-from moesaic.cluster.ray_cluster import Node
-from moesaic.core.errors import EngineFailed, ImpossibleSetting
+from moesaic.core.errors import EngineFailed
 from moesaic.serve.replicas.replica import Launch, Replica
 
 _HEALTH_S = 2.0  # between two questions whether a replica lives
 _NO_LIMIT = 1 << 20  # of requests at a replica: it refuses by itself
 _ROUTER = "moesaic.serve.replicas.router.PrefixRouter"
-_QUIET = {"log_level": "ERROR", "enable_access_log": False}
-
-
-def threads_each(nodes: Sequence[Node], replicas: int) -> int:
-    """The most cores that every replica can have, each on one machine."""
-    most = max((node.cpus for node in nodes), default=0)
-    for threads in range(most, 0, -1):
-        if sum(node.cpus // threads for node in nodes) >= replicas:
-            return threads
-    cores = sum(node.cpus for node in nodes)
-    raise ImpossibleSetting(
-        f"--replicas {replicas} need as many cores, and there are {cores}: ask for {cores} or fewer"
-    )
-
-
-def check_threads(nodes: Sequence[Node], replicas: int, threads: int) -> None:
-    room = sum(node.cpus // threads for node in nodes)
-    if room < replicas:
-        raise ImpossibleSetting(
-            f"--replicas {replicas} with --threads {threads} each: there are cores for {room} "
-            f"(machines with {', '.join(str(node.cpus) for node in nodes)}); ask for fewer of "
-            "either"
-        )
-
-
-def check_gpus(nodes: Sequence[Node], replicas: int) -> None:
-    gpus = sum(node.gpus for node in nodes)
-    if gpus < replicas:
-        raise ImpossibleSetting(
-            f"--replicas {replicas} need a GPU each, and there are {gpus}: ask for {gpus or 1} or "
-            "fewer, or add --accelerator none"
-        )
+_QUIET = {"log_level": "CRITICAL", "enable_access_log": False}
 
 
 @contextmanager

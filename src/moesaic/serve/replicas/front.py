@@ -4,6 +4,7 @@ may come."""
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -84,6 +85,8 @@ class Front:
         forwarding = self.begin(call, record)
         try:
             head = await forwarding.begin()
+            if forwarding.replica != replica:
+                raise engine_unavailable(f"replica {replica} has ended")
             return head.status, b"".join([piece async for piece in forwarding.pieces()])
         finally:
             forwarding.end()
@@ -104,3 +107,4 @@ class Front:
         self._under_way.pop(forwarding, None)
         if forwarding.lost:
             self.avoid(forwarding.replica)
+            sys.stderr.write(f"replica {forwarding.replica} has ended: another one is started\n")
