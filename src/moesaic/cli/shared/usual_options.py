@@ -23,7 +23,7 @@ CHAT: Groups = {
 SERVE: Groups = {
     "Server": (
         "--host", "--port", "--api-key-file", "--served-model-name", "--cors",
-        "--max-prompt-tokens", "--drain",
+        "--max-prompt-tokens", "--drain", "--replicas",
     ),
     "Model and devices": (*_MODEL, "--max-sequences", *_DEVICES),
 }  # fmt: skip
