@@ -39,7 +39,11 @@ class Server:
             text=True,
         )
         threading.Thread(target=self._read, daemon=True).start()
-        until(lambda: self._address() is not None or self.process.poll() is not None, seconds)
+        try:
+            until(lambda: self._address() is not None or self.process.poll() is not None, seconds)
+        except BaseException:
+            self.kill()
+            raise
         found = self._address()
         assert found is not None, "\n".join(self.lines)
         self.address = found

@@ -28,7 +28,7 @@ def test_every_replica_has_as_many_cores_as_can_be(
 def test_more_than_there_is_is_refused() -> None:
     with pytest.raises(ImpossibleSetting, match="--replicas 3 need as many cores, and there are 2"):
         threads_each(nodes(2), 3)
-    with pytest.raises(ImpossibleSetting, match="there are cores for 2 "):
+    with pytest.raises(ImpossibleSetting, match="there are cores for 1 "):
         check_threads(nodes(16, 8), 3, 9)
     with pytest.raises(ImpossibleSetting, match="need a GPU each, and there are 2"):
         check_gpus(nodes(8, 8, gpus=1), 3)

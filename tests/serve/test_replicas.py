@@ -17,7 +17,7 @@ from servers import NAME, QUESTION, SOON_S, Server, server, until
 pytest.importorskip("ray", reason="the ray extra is not installed")
 
 LONG = {"prompt": "Once upon a time", "max_tokens": 900, "ignore_eos": True, "stream": True}
-START_S, RESTART_S = 240, 120  # on a busy machine
+START_S, RESTART_S = 600, 300  # on a busy machine
 
 
 @pytest.fixture(scope="module")

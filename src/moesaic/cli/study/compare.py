@@ -42,6 +42,7 @@ from moesaic.cli.shared.what_if_options import (
     set_option,
     sweep_option,
 )
+from moesaic.cluster.ray_cluster import check_ray
 from moesaic.cluster.studies import study_jobs
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.hardware.machine_groups import GROUPS, expanded_groups
@@ -113,6 +114,8 @@ def compare(context: click.Context, /, as_json: bool, **asked: Any) -> None:
     if asks_for_help((*asked["changes"], *asked["sweeps"])):
         _help(asked)
         return
+    if asked["ray"] is not None:
+        check_ray(f"--ray {asked['ray']}")
     form = chosen_format(asked["format"], as_json)
     check_picture("--plot", asked["plot"])
     _check_plot_kind(asked)
