@@ -96,8 +96,10 @@ def _said(answer: Any) -> Any:
 
 @pytest.mark.long
 def test_stored_responses_are_found_again(replicas: Server) -> None:
-    made = [replicas.json("/v1/responses", {"input": f"{n} pens", "max_output_tokens": 3})
-            for n in ("Ann", "Bob", "Carl", "Dan")]  # fmt: skip
+    made = [
+        replicas.json("/v1/responses", {"input": f"{number} pens", "max_output_tokens": 3})
+        for number in range(9)
+    ]
     assert len({each["id"].split("_")[1] for each in made}) == 2, "they spread"
     for each in made:
         more = {"input": "And more?", "previous_response_id": each["id"], "max_output_tokens": 3}
