@@ -25,12 +25,10 @@ QUESTION = [{"role": "user", "content": "Ann has 5 pens and buys 7 more. How man
 
 
 class Server:
-<<<<<<< HEAD
-    def __init__(self, *options: object, under: Sequence[str] = ()) -> None:
+    def __init__(
+        self, *options: object, under: Sequence[str] = (), seconds: float = SOON_S
+    ) -> None:
         """`under`: a program that runs it."""
-=======
-    def __init__(self, *options: object, seconds: float = SOON_S) -> None:
->>>>>>> e9b374ee (Share out studies on a Ray cluster, with the same rows as here)
         self.lines: list[str] = []
         self.headers: dict[str, str] = {}  # of every request
         self.process = subprocess.Popen(
