@@ -81,8 +81,8 @@ def test_answers_are_those_of_the_single_server(replicas: Server) -> None:
     with server() as single:
         for path, body in asked:
             assert _said(replicas.json(path, body)) == _said(single.json(path, body)), path
-        for path, body in (("/v1/chat/completions", b"{"), ("/v1/none", b""), ("/health", b"{}")):
-            there, here = replicas.ask(path, body), single.ask(path, body)
+        for path, data in (("/v1/chat/completions", b"{"), ("/v1/none", b""), ("/health", b"{}")):
+            there, here = replicas.ask(path, data), single.ask(path, data)
             assert there[0] == here[0], path
 
 
