@@ -74,16 +74,23 @@ def _start(folder: str, cores: int, logs: bool) -> None:
     os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     import ray
 
-    ray.init(
-        address=LOCAL,
-        num_cpus=cores,
-        object_store_memory=_STORE_BYTES,
-        include_dashboard=False,
-        log_to_driver=logs,
-        logging_level=logging.ERROR,
-        _node_ip_address="127.0.0.1",
-        _temp_dir=folder,
-    )
+    try:
+        ray.init(
+            address=LOCAL,
+            num_cpus=cores,
+            object_store_memory=_STORE_BYTES,
+            include_dashboard=False,
+            log_to_driver=logs,
+            logging_level=logging.ERROR,
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+        )
+    except Exception as error:  # Ray raises that very class where a process of its own is late
+        what = str(error).strip().splitlines()
+        raise ImpossibleSetting(
+            f"Ray could not be started on this machine ({what[0] if what else type(error)}): free "
+            "memory and cores, or run without it"
+        ) from None
 
 
 def _connect(address: str, logs: bool) -> None:
