@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import tokenizers
 import torch
@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tokenizers import AddedToken
 
 import stock
-from moesaic.engine.async_llm import AsyncLLM
+from moesaic.engine.async_llm import AsyncLLM, Engine
 from moesaic.engine.batcher_thread import BatcherThread, Callback
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.gate_stats import NO_GATE
@@ -196,7 +196,7 @@ class InstantEngine(ScriptedEngine):
 class ScriptedLLM(AsyncLLM):
     def __init__(self, engine: ScriptedEngine) -> None:
         self._model = None
-        self._engine = engine
+        self._engine = cast(Engine, engine)  # of which nothing is asked but requests
         self._client: Any = engine
 
 

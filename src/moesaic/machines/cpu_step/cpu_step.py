@@ -95,8 +95,9 @@ class CpuStep:
                 if isinstance(brain, RerunDecider):
                     brain.decide(routing, self._view)
                     brain.learn(routing, each)
-        for each in () if self.watch is None else reports:
-            self.watch.routed(result.routing(each.layer, 0, number))
+        if self.watch is not None:
+            for each in reports:
+                self.watch.routed(result.routing(each.layer, 0, number))
         replayed = 0 if forced is None else began - started
         end = perf_counter_ns()
         self._step_times = self._times(result.times, end - started, replayed)
