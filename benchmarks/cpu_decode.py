@@ -2,6 +2,7 @@
 over the rate at which the same workers stream memory), with random weights of a known shape.
 
     python -m benchmarks.cpu_decode [--layers 12] [--threads 16] [--precisions bf16,int8,int4]
+        [--context 4000 --kv-dtypes bf16,int8 --rounds 3]
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from moesaic.machines.cpu_step.native_step import Forced, NativeStep
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.real.forward_pass import ForwardPass, Piece
 from moesaic.model_info.dense_bytes import DensePrecision
+from moesaic.model_info.kv_dtypes import kv_token_bytes
 from moesaic.models.attentions.kv_cache import BlockCache
 from moesaic.models.configs.architecture import Architecture
 from moesaic.models.configs.synthetic_architecture import synthetic_architecture
@@ -48,7 +50,7 @@ def stream_gb_s(pool: _native.Pool, size: int) -> float:
     return size / min(seconds) / 1e9
 
 
-def token_bytes(decoder: Decoder, store: ExpertStore, context: int) -> int:
+def token_bytes(decoder: Decoder, store: ExpertStore, context: int, kv_dtype: str) -> int:
     """That one token reads."""
     spec = decoder.architecture.spec
     head = decoder.output.packed
@@ -63,7 +65,8 @@ def token_bytes(decoder: Decoder, store: ExpertStore, context: int) -> int:
         read += network.packed.block.numel() if network is not None else 0
     experts = spec.num_moe_layers * spec.top_k * store.kernel.block_bytes
     gates = 2 * spec.num_moe_layers * spec.num_experts * spec.hidden_size
-    return read + experts + gates + 2 * context * spec.num_layers * spec.kv_values_per_token
+    kept = context * spec.num_layers * kv_token_bytes(spec, "bf16", kv_dtype)
+    return read + experts + gates + kept
 
 
 def random_routing(decoder: Decoder, tokens: int, seed: int) -> Forced:
@@ -80,10 +83,13 @@ class Steps:
     """Decode steps of a batch whose sequences have the same length."""
 
     def __init__(
-        self, decoder: Decoder, store: ExpertStore, pool: _native.Pool, batch: int, context: int
-    ) -> None:
+        self, decoder: Decoder, store: ExpertStore, pool: _native.Pool, batch: int, context: int,
+        kv_dtype: str,
+    ) -> None:  # fmt: skip
         spec = decoder.architecture.spec
-        cache = BlockCache(spec, batch, context + 1, torch.bfloat16)
+        cache = BlockCache(spec, batch, context + 1, torch.bfloat16, kv_dtype=kv_dtype)
+        for part in cache.parts:
+            part.fill_(1)  # pages that were never written are all the same one
         self._native = NativeStep(decoder, store, cache, pool)
         self._work = ForwardPass([Piece(slot, [slot], first=context) for slot in range(batch)])
         self._routings = [random_routing(decoder, batch, seed) for seed in range(8)]
@@ -149,17 +155,18 @@ def measure(options: argparse.Namespace, precision: str) -> Iterator[dict[str, o
     assert isinstance(executor, NativeExecutor), "native kernels"
     pool = executor.pool
     rate = stream_gb_s(pool, stream_bytes())
-    for batch in options.batches:
-        steps = Steps(decoder, store, pool, batch, options.context)
+    kept = [(batch, kv_dtype) for batch in options.batches for kv_dtype in options.kv_dtypes]
+    for batch, kv_dtype in kept * options.rounds:
+        steps = Steps(decoder, store, pool, batch, options.context, kv_dtype)
         steps.run(3)
         taken, phases = steps.run(options.steps)
         found: dict[str, object] = {
-            "layers": len(decoder.layers), "precision": precision, "batch": batch,
+            "layers": len(decoder.layers), "precision": precision, "batch": batch, "kv": kv_dtype,
             "threads": options.threads, "ms": taken, "tokens_per_s": batch * 1e3 / taken,
             "stream_gb_s": rate, "phases": phase_lines(phases),
         }  # fmt: skip
         if batch == 1:
-            floor = token_bytes(decoder, store, options.context) / rate / 1e6
+            floor = token_bytes(decoder, store, options.context, kv_dtype) / rate / 1e6
             above = (taken - floor) * 1e3 / len(decoder.layers)
             found |= {"floor_ms": floor, "floor_ratio": taken / floor, "us_above": above}
         yield found
@@ -174,7 +181,8 @@ def lines(found: dict[str, Any]) -> list[str]:
     if "layerwise" in found:
         words = f"layer by layer, dense products by {found['layerwise']}"
         return [f"{words}: {found['tokens_per_s']:.1f} tokens/s"]
-    line = f"{found['precision']:10} batch {found['batch']:2}: {found['ms']:7.2f} ms a step, "
+    line = f"{found['precision']:10} KV {found['kv']:4} batch {found['batch']:2}: "
+    line += f"{found['ms']:7.2f} ms a step, "
     line += f"{found['tokens_per_s']:6.1f} tokens/s"
     if "floor_ms" in found:
         line += f"; floor {found['floor_ms']:.2f} ms at {found['stream_gb_s']:.0f} GB/s, "
@@ -192,6 +200,8 @@ def main() -> None:
         "--batches", type=lambda text: [int(n) for n in text.split(",")], default=[1]
     )
     parser.add_argument("--context", type=int, default=64)
+    parser.add_argument("--kv-dtypes", type=lambda text: text.split(","), default=["auto"])
+    parser.add_argument("--rounds", type=int, default=1, help="of KV dtypes, in turns")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--kernel", default="auto")
     parser.add_argument("--layerwise", action="store_true")

@@ -93,7 +93,9 @@ void define_attention(nb::module_& m) {
   Fields<CachedHeads>(m, "CachedHeads")
       .address("data", &CachedHeads::data)
       .value("stride", &CachedHeads::stride)
-      .value("head_stride", &CachedHeads::head_stride);
+      .value("head_stride", &CachedHeads::head_stride)
+      .address("codes", &CachedHeads::codes)
+      .address("scales", &CachedHeads::scales);
   Fields<AttendedSequence>(m, "AttendedSequence")
       .address("queries", &AttendedSequence::queries)
       .value("keys", &AttendedSequence::keys)

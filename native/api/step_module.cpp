@@ -87,9 +87,13 @@ void define_network(nb::module_& m) {
 }
 
 void define_calls(nb::module_& m) {
+  Fields<StepCached>(m, "StepCached")
+      .address("values", &StepCached::values)
+      .address("codes", &StepCached::codes)
+      .address("scales", &StepCached::scales);
   Fields<StepLayerCache>(m, "StepLayerCache")
-      .address("first", &StepLayerCache::first)
-      .address("second", &StepLayerCache::second);
+      .value("first", &StepLayerCache::first)
+      .value("second", &StepLayerCache::second);
   Fields<PythonCache> cache(m, "StepCache");
   cache.address("table", &StepCache::table)
       .value("slots", &StepCache::slots)

@@ -78,7 +78,7 @@ inline void store_shares(const Floats* v, std::uint8_t* to) {
 
 // A row's shares of one block. `shrink` becomes its exponent; returns the sum of the shares, which is NaN if
 // a score is not finite: the largest one may not be NaN then, and exp of -inf is a number.
-template <bool Masked>
+template <bool Masked, bool Scaled>
 [[gnu::always_inline]] inline float shares_of_row(const SoftmaxCall& call, int row) {
   Floats v[kScoreVectors], top = all_lanes(kLowestScore);
   Seen seen[kScoreVectors];
@@ -86,6 +86,7 @@ template <bool Masked>
   for (int i = 0; i < kScoreVectors; ++i) {
     const int strip = i * kLanes / 16, within = i * kLanes % 16;
     v[i] = load<Floats>(call.scores + (std::size_t(strip) * call.rows + row) * 16 + within) * call.scale;
+    if constexpr (Scaled) v[i] *= load<Floats>(call.scales->keys + i * kLanes);
     if constexpr (Masked) {
       seen[i] = seen_lanes(call.visible[row] >> (i * kLanes));
       v[i] = where(seen[i], v[i], all_lanes(kLowestScore));
@@ -101,6 +102,7 @@ template <bool Masked>
     v[i] = exp_below(v[i] - largest);
     if constexpr (Masked) v[i] = where(seen[i], v[i], Floats{});
     sum += v[i];
+    if constexpr (Scaled) v[i] *= load<Floats>(call.scales->values + i * kLanes);
   }
   call.largest[row] = largest;
   call.shrink[row] = before - largest;
@@ -110,13 +112,15 @@ template <bool Masked>
   return sum_of_lanes(sum);
 }
 
-void attention_softmax(const SoftmaxCall& call) {
+template <bool Scaled>
+inline void softmax_of_rows(const SoftmaxCall& call) {
   constexpr std::uint64_t kAll = ~std::uint64_t(0);
   for (int first = 0; first < call.rows; first += 16) {
     alignas(64) float added[16];
     for (int i = 0; i < 16; ++i) {
       const int row = first + i;
-      added[i] = call.visible[row] == kAll ? shares_of_row<false>(call, row) : shares_of_row<true>(call, row);
+      added[i] = call.visible[row] == kAll ? shares_of_row<false, Scaled>(call, row)
+                                           : shares_of_row<true, Scaled>(call, row);
       if (call.broken & call.visible[row]) added[i] = __builtin_nanf("");
     }
     for (int i = 0; i < 16; i += kLanes) {
@@ -126,6 +130,10 @@ void attention_softmax(const SoftmaxCall& call) {
       store(multiply_add(load<Floats>(sums), shrink, load<Floats>(added + i)), sums);
     }
   }
+}
+
+void attention_softmax(const SoftmaxCall& call) {
+  call.scales ? softmax_of_rows<true>(call) : softmax_of_rows<false>(call);
 }
 
 void add_mixed(float* mixed, const float* added, const float* shrink, int rows, int strips) {
@@ -139,7 +147,8 @@ void divide_row(const float* mixed, std::size_t stride, float sum, int width, st
   for (int i = 0; i < width; i += 16, mixed += stride) store_some(load_f32(mixed) / sum, width - i, out + i);
 }
 
-const AttentionKernels attention_kernels = {pack_keys, pack_values, attention_softmax, add_mixed, divide_row};
+const AttentionKernels attention_kernels = {pack_keys,  pack_values, attention_softmax, add_mixed,
+                                             divide_row, round_codes, widen_codes,       widen_scales};
 
 }  // namespace
 }  // namespace moesaic

@@ -18,6 +18,11 @@ struct BlockRows {
   int from = 0, count = 0, width = 0;
 };
 
+// Of codes in the KV cache, the scales of a block's keys and values; of a position that is not there, 0.
+struct BlockScales {
+  alignas(64) float keys[kKeyBlock], values[kKeyBlock];
+};
+
 // Scores of some rows (tokens times heads; a multiple of 16) with a block. Of every row, over all blocks so
 // far: the largest score and the sum of exp(score - largest).
 struct SoftmaxCall {
@@ -29,6 +34,8 @@ struct SoftmaxCall {
   float *largest = nullptr, *sums = nullptr;  // [rows]
   float* shrink = nullptr;                    // [rows]: exp(largest before - largest now)
   std::uint8_t* shares = nullptr;             // exp(score - largest) in bf16, 0 where not visible: a panel
+  // Null, or what multiplies the scores and the shares, which are summed without.
+  const BlockScales* scales = nullptr;
 };
 
 struct AttentionKernels {
@@ -41,6 +48,11 @@ struct AttentionKernels {
   void (*add_mixed)(float* mixed, const float* added, const float* shrink, int rows, int strips);
   // out[i] = bf16(mixed[i / 16 * stride + i % 16] / sum)
   void (*divide)(const float* mixed, std::size_t stride, float sum, int width, std::uint16_t* out);
+  // A bf16 vector becomes codes of the KV cache; returns their scale in fp16. And codes become bf16 numbers.
+  std::uint16_t (*round_codes)(const std::uint16_t* from, int width, std::int8_t* to);
+  void (*widen_codes)(const std::int8_t* from, int width, std::uint16_t* to);
+  // Scales in fp16, `stride` apart.
+  void (*widen_scales)(const std::uint16_t* from, std::size_t stride, int count, float* to);
 };
 
 }  // namespace moesaic

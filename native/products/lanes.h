@@ -66,7 +66,13 @@ template <typename Vector>
 inline Floats low_bf16(Words pairs) { return (Floats)(pairs << 16); }
 inline Floats high_bf16(Words pairs) { return (Floats)(pairs & 0xffff0000u); }
 inline Floats widened_bf16(const void* from) {
+#if defined(__AVX512BW__)
+  return (Floats)((Words)_mm512_cvtepu16_epi32((__m256i)load<Halves>(from)) << 16);
+#elif defined(__AVX2__)
+  return (Floats)((Words)_mm256_cvtepu16_epi32((__m128i)load<Halves>(from)) << 16);
+#else
   return (Floats)(__builtin_convertvector(load<Halves>(from), Words) << 16);
+#endif
 }
 
 // The same rounding wherever it is used: always fused on x86.

@@ -14,23 +14,29 @@ inline std::size_t cache_row(const std::int32_t* table, int position) {
   return std::size_t(table[position / kCacheBlock]) * kCacheBlock + position % kCacheBlock;
 }
 
+// Vectors of the KV cache, from the one of row 0 on: bf16, or codes with a scale each (see kv_codes.h).
+struct CacheRows {
+  const std::uint16_t* values = nullptr;
+  const std::int8_t* codes = nullptr;
+  const std::uint16_t* scales = nullptr;         // fp16, of codes
+  std::size_t stride = 0, scale_stride = 0;  // from row to row
+};
+
 // Some positions of one sequence, for query heads that read the same keys and values. Scores are the sum of
 // two products: latent attention keeps a key in two parts. All strides are in values.
 struct AttentionCall {
   struct Part {
     const float* queries = nullptr;  // [heads, width]
-    const std::uint16_t* keys = nullptr;  // of the cache's row 0, as are the values
-    std::size_t stride = 0;  // from row to row
-    int width = 0;           // 0: there is no such part
+    CacheRows keys;
+    int width = 0;  // 0: there is no such part
   };
   Part parts[2];
-  const std::uint16_t* values = nullptr;
-  std::size_t value_stride = 0;
+  CacheRows values;
   int value_width = 0;
   const std::int32_t* table = nullptr;  // the sequence's blocks
   int heads = 0, first = 0, positions = 0;  // `first` is a multiple of 16
   float scale = 1;
-  float* scores = nullptr;  // scratch: [heads, positions rounded up to 16]
+  float* scores = nullptr;  // scratch: [heads + 1, positions rounded up to 16]; of codes, the last are scales
   // Results: of every head the largest score, the sum of exp(score - largest), and the values weighted so.
   float *largest = nullptr, *sums = nullptr, *mixed = nullptr;  // [heads], [heads], [heads, value_width]
 };

@@ -17,7 +17,8 @@ void check_shape(const AttentionShape& shape) {
 }
 
 void check_heads(const CachedHeads& cached, int heads, int width) {
-  require(cached.data, "keys or values are missing");
+  require(!cached.codes != !cached.data, "keys or values are missing, or in two precisions");
+  require(!cached.codes == !cached.scales, "codes of keys or values come with scales");
   require(cached.stride >= std::size_t(width) && (heads == 1 || cached.head_stride >= std::size_t(width)),
           "rows of keys or values overlap");
 }
@@ -38,6 +39,7 @@ void check_sequence(const AttentionShape& shape, const AttendedSequence& sequenc
   require(sequence.queries && sequence.out, "queries or results are missing");
   check_heads(sequence.keys, shape.kv_heads, shape.width);
   check_heads(sequence.values, shape.kv_heads, shape.value_width);
+  require(!sequence.keys.codes == !sequence.values.codes, "keys and values have the same precision");
   require(!sequence.new_keys == !sequence.new_values, "new keys come with new values");
   require(!sequence.new_keys || (is_writable(sequence.keys, shape.kv_heads, shape.width) &&
                                  is_writable(sequence.values, shape.kv_heads, shape.value_width)),

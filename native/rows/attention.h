@@ -10,10 +10,13 @@
 
 namespace moesaic {
 
-// Keys or values as a KV cache has them: bf16, distances in values.
+// Keys or values as a KV cache has them: bf16, or int8 codes with a scale in fp16 for every head, [positions, kv heads]
+// (see kv_codes.h). Distances are in values.
 struct CachedHeads {
   std::uint16_t* data = nullptr;
   std::size_t stride = 0, head_stride = 0;  // from position to position, from head to head
+  std::int8_t* codes = nullptr;             // instead of `data`
+  std::uint16_t* scales = nullptr;
 };
 
 // A sequence whose last tokens are new.
@@ -23,7 +26,8 @@ struct AttendedSequence {
   // Where the sequence's blocks of kKeyBlock positions lie among all that `keys` and `values` begin with. Null: the
   // positions lie side by side.
   const std::int32_t* blocks = nullptr;
-  // Of the new tokens, [tokens, kv heads * width]: written into the cache first. Null: they are in the cache already.
+  // Of the new tokens, bf16 [tokens, kv heads * width]: written into the cache first, rounded where it has codes. Null:
+  // they are in the cache already.
   const std::uint16_t *new_keys = nullptr, *new_values = nullptr;
   int tokens = 0, positions = 0;
   int first = 0;                 // the position in the sequence of the first key; 0 with blocks

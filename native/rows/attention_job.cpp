@@ -1,6 +1,7 @@
 #include "rows/attention_job.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace moesaic {
@@ -24,9 +25,11 @@ AttentionJob::AttentionJob(const Kernels& kernels, const AttentionShape& shape,
       sequences_(sequences),
       keys_(Dtype::bf16, kKeyBlock, shape.width),
       values_(Dtype::bf16, shape.value_width, kKeyBlock) {
-  for (const AttendedSequence& sequence : sequences_)
+  for (const AttendedSequence& sequence : sequences_) {
+    codes_ |= sequence.keys.codes != nullptr;
     for (int token = 0; sequence.new_keys && token < sequence.tokens; token += kTokensOfCopy)
       copies_.push_back({&sequence, token, std::min(kTokensOfCopy, sequence.tokens - token)});
+  }
   for (int tiles = std::max(kTilesOfItem / heads_at_once(), 1);; tiles /= 2) {
     items_.clear();
     for (const AttendedSequence& sequence : sequences_) cut(sequence, tiles * kTileTokens);
@@ -58,15 +61,25 @@ void AttentionJob::cut(const AttendedSequence& sequence, int tokens) {
 }
 
 void AttentionJob::copy(const Copy& part) const {
+  copy_rows(part.sequence->keys, part, part.sequence->new_keys, shape_.width);
+  copy_rows(part.sequence->values, part, part.sequence->new_values, shape_.value_width);
+}
+
+void AttentionJob::copy_rows(const CachedHeads& to, const Copy& part, const std::uint16_t* from, int width) const {
   const AttendedSequence& sequence = *part.sequence;
-  const auto write = [&](const CachedHeads& to, const std::uint16_t* from, int width) {
-    const std::size_t row = std::size_t(shape_.kv_heads) * width;
-    const int first = sequence.first + sequence.positions - sequence.tokens;
-    for (int token = part.token; token < part.token + part.tokens; ++token)
-      std::memcpy(to.data + cached_row(sequence, first + token) * to.stride, from + token * row, row * 2);
-  };
-  write(sequence.keys, sequence.new_keys, shape_.width);
-  write(sequence.values, sequence.new_values, shape_.value_width);
+  const std::size_t values = std::size_t(shape_.kv_heads) * width;
+  const int first = sequence.first + sequence.positions - sequence.tokens;
+  for (int token = part.token; token < part.token + part.tokens; ++token) {
+    const std::size_t row = cached_row(sequence, first + token);
+    const std::uint16_t* heads = from + token * values;
+    if (!to.codes) {
+      std::memcpy(to.data + row * to.stride, heads, values * 2);
+      continue;
+    }
+    for (int head = 0; head < shape_.kv_heads; ++head)
+      to.scales[row * shape_.kv_heads + head] = kernels_.attention->round_codes(
+          heads + head * width, width, to.codes + row * to.stride + head * to.head_stride);
+  }
 }
 
 std::size_t AttentionJob::worker_bytes() const {
@@ -74,7 +87,8 @@ std::size_t AttentionJob::worker_bytes() const {
   const std::size_t of_rows = rows * (shape_.width * 2 + shape_.value_width * 4 + 8);
   const std::size_t at_once = kRowsAtOnce * (std::size_t(kKeyBlock) * 6 + shape_.value_width * 4 + 12);
   const std::size_t block = keys_.strips * keys_.strip_bytes + values_.strips * values_.strip_bytes;
-  return of_rows + at_once + block + kScratchBytes;
+  const std::size_t widened = codes_ ? widened_bytes() + sizeof(BlockScales) : 0;
+  return of_rows + at_once + block + widened + kScratchBytes;
 }
 
 AttentionJob::Memory AttentionJob::memory_of(int worker) const {
@@ -88,6 +102,8 @@ AttentionJob::Memory AttentionJob::memory_of(int worker) const {
   take(memory.queries, rows * shape_.width * 2);
   take(memory.keys, keys_.strips * keys_.strip_bytes);
   take(memory.values, values_.strips * values_.strip_bytes);
+  take(memory.widened, codes_ ? widened_bytes() : 0);
+  take(memory.scales, codes_ ? sizeof(BlockScales) : 0);
   take(memory.scores, kRowsAtOnce * kKeyBlock * 4);
   take(memory.added, std::size_t(kRowsAtOnce) * shape_.value_width * 4);
   take(memory.mixed, rows * shape_.value_width * 4);
@@ -146,22 +162,42 @@ std::size_t AttentionJob::cached_row(const AttendedSequence& sequence, int posit
   return std::size_t(sequence.blocks[position / kKeyBlock]) * kKeyBlock + position % kKeyBlock;
 }
 
-BlockRows AttentionJob::rows_of(const CachedHeads& cached, const Item& item, int block, int width) const {
+// A head's rows of one block. Codes are widened in the worker's memory; `scales` then gets theirs.
+BlockRows AttentionJob::rows_of(const CachedHeads& cached, const Item& item, int block, int width,
+                                const Memory& memory, float* scales) const {
   const AttendedSequence& sequence = *item.sequence;
   const int begin = std::max(block * kKeyBlock, sequence.first);
   const int end = std::min((block + 1) * kKeyBlock, sequence.first + sequence.positions);
-  const int kv_head = item.head / (shape_.heads / shape_.kv_heads);
-  return {cached.data + kv_head * cached.head_stride + cached_row(sequence, begin) * cached.stride,
-          cached.stride, begin - block * kKeyBlock, end - begin, width};
+  const int kv_head = item.head / (shape_.heads / shape_.kv_heads), from = begin - block * kKeyBlock;
+  const std::size_t row = cached_row(sequence, begin), at = kv_head * cached.head_stride + row * cached.stride;
+  if (!cached.codes) return {cached.data + at, cached.stride, from, end - begin, width};
+  std::fill_n(scales, kKeyBlock, 0.0f);
+  kernels_.attention->widen_scales(cached.scales + row * shape_.kv_heads + kv_head, shape_.kv_heads, end - begin,
+                                   scales + from);
+  for (int i = 0; i < end - begin; ++i)
+    kernels_.attention->widen_codes(cached.codes + at + i * cached.stride, width, memory.widened + i * width);
+  return {memory.widened, std::size_t(width), from, end - begin, width};
+}
+
+// Positions whose scale is not finite; a share of zero times it would be NaN, so it becomes zero.
+static std::uint64_t broken_scales(float* scales) {
+  std::uint64_t broken = 0;
+  for (int i = 0; i < kKeyBlock; ++i)
+    if (!std::isfinite(scales[i])) broken |= std::uint64_t(1) << i, scales[i] = 0;
+  return broken;
 }
 
 void AttentionJob::attend(const Item& item, const Memory& memory) const {
   fill(item, memory);
   const int last = sight_of(item, item.tokens - 1).position / kKeyBlock;
   for (int block = sight_of(item, 0).first / kKeyBlock; block <= last; ++block) {
-    kernels_.attention->pack_keys(rows_of(item.sequence->keys, item, block, shape_.width), memory.keys);
-    const std::uint64_t broken = kernels_.attention->pack_values(
-        rows_of(item.sequence->values, item, block, shape_.value_width), memory.values);
+    const bool codes = item.sequence->keys.codes;
+    float *key_scales = codes ? memory.scales->keys : nullptr, *value_scales = codes ? memory.scales->values : nullptr;
+    kernels_.attention->pack_keys(
+        rows_of(item.sequence->keys, item, block, shape_.width, memory, key_scales), memory.keys);
+    std::uint64_t broken = kernels_.attention->pack_values(
+        rows_of(item.sequence->values, item, block, shape_.value_width, memory, value_scales), memory.values);
+    if (codes) broken |= broken_scales(value_scales);
     for (int tile = 0; tile < item.tiles(); tile += kTilesAtOnce)
       attend_tiles(item, memory, block, tile, broken);
   }
@@ -191,7 +227,8 @@ void AttentionJob::attend_tiles(const Item& item, const Memory& memory, int bloc
   const Panel queries{memory.queries + row * shape_.width * 2, nullptr, nullptr, rows, keys_.tiles, 0};
   multiply(keys_, memory.keys, strips, queries, memory.scores, memory.scratch);
   kernels_.attention->softmax({memory.scores, memory.visible, broken, rows, shape_.scale, memory.largest + row,
-                               memory.sums + row, memory.shrink, memory.shares});
+                               memory.sums + row, memory.shrink, memory.shares,
+                               item.sequence->keys.codes ? memory.scales : nullptr});
   const Panel shares{memory.shares, nullptr, nullptr, rows, values_.tiles, 0};
   multiply(values_, memory.values, values_.strips, shares, memory.added, memory.scratch);
   kernels_.attention->add_mixed(memory.mixed + row * shape_.value_width, memory.added, memory.shrink, rows,

@@ -3,6 +3,7 @@
 // most work come first.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "layer/workspace.h"
@@ -57,6 +58,8 @@ class AttentionJob : public Job {
   // A worker's memory while it computes an item.
   struct Memory {
     std::uint8_t *queries, *keys, *values;  // a panel; strips
+    std::uint16_t* widened;                 // a block's codes as bf16
+    BlockScales* scales;
     float *scores, *added, *mixed;          // [strip][row][16]: of four tiles, of four, of all
     std::uint8_t* shares;                   // a panel of four tiles
     std::uint64_t* visible;                 // of four tiles
@@ -70,11 +73,16 @@ class AttentionJob : public Job {
   int heads_at_once() const;
   Memory memory_of(int worker) const;
   std::size_t worker_bytes() const;
+  std::size_t widened_bytes() const {
+    return std::size_t(kKeyBlock) * std::max(shape_.width, shape_.value_width) * 2;
+  }
   static Row row_of(const Item& item, int tile, int i);
   std::size_t cached_row(const AttendedSequence& sequence, int position) const;
   Sight sight_of(const Item& item, int token) const;
   void fill(const Item& item, const Memory& memory) const;
-  BlockRows rows_of(const CachedHeads& cached, const Item& item, int block, int width) const;
+  void copy_rows(const CachedHeads& to, const Copy& part, const std::uint16_t* from, int width) const;
+  BlockRows rows_of(const CachedHeads& cached, const Item& item, int block, int width, const Memory& memory,
+                    float* scales) const;
   void attend_tiles(const Item& item, const Memory& memory, int block, int tile, std::uint64_t broken) const;
   void multiply(const MatrixLayout& matrix, const std::uint8_t* strips, int count, const Panel& panel, float* c,
                 std::uint8_t* scratch) const;
@@ -87,6 +95,7 @@ class AttentionJob : public Job {
   std::vector<Copy> copies_;
   std::vector<Item> items_;
   int most_tiles_ = 0;
+  bool codes_ = false;  // whether a sequence has them
   std::uint8_t* workers_ = nullptr;
 };
 

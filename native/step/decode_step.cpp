@@ -139,8 +139,16 @@ void check_call(const StepNetwork& network, const StepCache& cache, const StepCa
           "a step has 1 to " + std::to_string(kMaxStepTokens) + " tokens");
   require(cache.slots >= 1 && cache.length >= 1 && cache.table, "there is no KV cache");
   require(cache.layers.size() == network.layers.size(), "every layer has its part of the KV cache");
-  for (const StepLayerCache& layer : cache.layers)
-    require(layer.first && layer.second, "a layer's part of the KV cache is missing");
+  for (std::size_t number = 0; number < cache.layers.size(); ++number) {
+    const StepLayerCache& layer = cache.layers[number];
+    for (const StepCached* part : {&layer.first, &layer.second}) {
+      require(!part->codes != !part->values, "a layer's part of the KV cache is missing, or in two precisions");
+      require(!part->codes == !part->scales, "codes of a KV cache come with scales");
+    }
+    require(network.layers[number].attention.latent() ? !layer.second.codes
+                                                      : !layer.first.codes == !layer.second.codes,
+            "keys and values have the same precision, and rotary keys are bf16");
+  }
   require(call.numbers && call.slots && call.positions && call.logits, "tokens or logits are missing");
   require(!network.router.experts || (call.ids && call.weights && call.scores && call.selection_scores &&
                                       call.times),

@@ -54,6 +54,7 @@ struct StepAttention {
   int mixed() const { return latent() ? rank : head_dim; }  // the width of what a head mixes
   // Query heads that one item of attention computes together, and the number of such groups.
   int heads_at_once() const { return latent() ? std::min(kLatentHeads, heads) : heads / kv_heads; }
+  int cached_heads() const { return latent() ? 1 : kv_heads; }  // with a scale each, where the cache has codes
   int groups() const { return (heads + heads_at_once() - 1) / heads_at_once(); }
 };
 
@@ -92,9 +93,23 @@ struct StepNetwork {
   std::vector<StepRope> ropes;
 };
 
-// What a layer keeps: of every slot and position two vectors (keys and values, or latents and rotary keys).
+// One vector of every slot and position: bf16, or int8 codes with a scale in fp16 for every KV head (see kv_codes.h).
+struct StepCached {
+  std::uint16_t* values = nullptr;  // [blocks, kCacheBlock, width]
+  std::int8_t* codes = nullptr;     // instead, of the same shape
+  std::uint16_t* scales = nullptr;  // [blocks, kCacheBlock, heads]; of a latent: one
+
+  // From a head's first column on, of `heads` in a row of so many values.
+  CacheRows from(int width, int heads, int head) const {
+    const std::size_t column = std::size_t(width / heads) * head, stride = width, scale_stride = heads;
+    if (!codes) return {values + column, nullptr, nullptr, stride, 0};
+    return {nullptr, codes + column, scales + head, stride, scale_stride};
+  }
+};
+
+// What a layer keeps: keys and values, or latents and rotary keys, which are never codes.
 struct StepLayerCache {
-  std::uint16_t *first = nullptr, *second = nullptr;  // [blocks, kCacheBlock, width]
+  StepCached first, second;
 };
 
 // The KV cache: blocks, and a table of those that every slot has.

@@ -55,18 +55,31 @@ void StepJob::read_ahead_of_router(const StepLayer& layer, int worker) {
 }
 
 // Of a part, so many bytes from a column on of every row; blocks that lie side by side at once.
-void StepJob::read_ahead_cached(std::uint16_t* base, const ItemPart& at, int width, int column,
-                                std::size_t bytes, int worker) {
+void StepJob::read_ahead_rows(const void* base, const ItemPart& at, std::size_t row_bytes,
+                              std::size_t first_byte, std::size_t bytes, int worker) {
   const int end = at.first + at.positions;
+  const std::int32_t* table = table_of(at.token);
   for (int position = at.first; position < end;) {
+    const std::size_t row = cache_row(table, position);
     int rows = kCacheBlock - position % kCacheBlock;
-    while (position + rows < end && cached(base, width, at.token, position + rows) ==
-                                        cached(base, width, at.token, position) + std::size_t(rows) * width)
-      rows += kCacheBlock;
+    while (position + rows < end && cache_row(table, position + rows) == row + rows) rows += kCacheBlock;
     rows = std::min(rows, end - position);
-    ahead_[worker].add(cached(base, width, at.token, position) + column, bytes, std::size_t(width) * 2, rows);
+    const auto* from = static_cast<const std::uint8_t*>(base) + row * row_bytes + first_byte;
+    if (bytes == row_bytes && bytes < 64)  // several rows in a line
+      ahead_[worker].add(from, bytes * rows);
+    else
+      ahead_[worker].add(from, bytes, row_bytes, rows);
     position += rows;
   }
+}
+
+void StepJob::read_ahead_cached(const StepCached& cached, const ItemPart& at, int width, int heads, int head,
+                                int worker) {
+  const std::size_t of_head = width / heads;
+  if (!cached.codes)
+    return read_ahead_rows(cached.values, at, std::size_t(width) * 2, head * of_head * 2, of_head * 2, worker);
+  read_ahead_rows(cached.scales, at, std::size_t(heads) * 2, 0, std::size_t(heads) * 2, worker);
+  read_ahead_rows(cached.codes, at, width, head * of_head, of_head, worker);
 }
 
 // Keys and values of the parts that the worker begins with, without those of the new token.
@@ -77,14 +90,12 @@ void StepJob::read_ahead_of_attention(int number, int worker) {
   const int items = attention_items(of);
   const int first = WorkStealingRanges::split(items, worker, worker_slots_);
   const int end = WorkStealingRanges::split(items, worker + 1, worker_slots_);
-  const int width = of.keys(), second_width = of.second_keys();
+  const int heads = of.cached_heads();
   for (int item = first; item < std::min(end, first + kItems); ++item) {
     const ItemPart at = part_of(of, item);
-    const int column = of.latent() ? 0 : at.group * of.head_dim;
-    const std::size_t bytes = 2 * std::size_t(of.latent() ? width : of.head_dim);
-    const std::size_t second_bytes = 2 * std::size_t(of.latent() ? second_width : of.head_dim);
-    read_ahead_cached(kept.first, at, width, column, bytes, worker);
-    read_ahead_cached(kept.second, at, second_width, column, second_bytes, worker);
+    const int head = of.latent() ? 0 : at.group;
+    read_ahead_cached(kept.first, at, of.keys(), heads, head, worker);
+    read_ahead_cached(kept.second, at, of.second_keys(), heads, head, worker);
   }
 }
 

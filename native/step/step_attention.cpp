@@ -25,9 +25,16 @@ void StepJob::turn_tokens() {
   }
 }
 
-// In a layer's cache.
-std::uint16_t* StepJob::cached(std::uint16_t* base, int width, int token, int position) const {
-  return base + cache_row(table_of(token), position) * width;
+// Writes one head of a new token into a layer's cache, whose rows have `heads` of them in `width` values.
+void StepJob::keep(const StepCached& to, int token, const std::uint16_t* from, int width, int heads,
+                   int head) const {
+  const std::size_t row = cache_row(table_of(token), int(call_.positions[token]));
+  const int of_head = width / heads;
+  const std::size_t at = row * width + std::size_t(head) * of_head;
+  if (to.codes)
+    to.scales[row * heads + head] = kernels_.attention->round_codes(from, of_head, to.codes + at);
+  else
+    std::memcpy(to.values + at, from, of_head * 2);
 }
 
 // Norms over whole projections and clipping; what concerns single heads is done with their attention.
@@ -87,26 +94,25 @@ void StepJob::prepare_latent_query(const StepAttention& of, int token, int head)
 void StepJob::cache_key(const StepLayer& layer, int number, int token, int head) {
   const StepAttention& of = layer.attention;
   const StepLayerCache& kept = cache_.layers[number];
-  const int keys = of.keys(), width = of.head_dim, position = int(call_.positions[token]);
+  const int keys = of.keys(), width = of.head_dim;
   const std::size_t at = std::size_t(token) * keys + std::size_t(head) * width;
   std::uint16_t* key = buffers_.key + at;
   if (QkNorm(of.qk_norm) == QkNorm::head)
     kernels_.rms_norm(key, layer.key_norm, FloatType::bf16, width, of.eps, key);
   step_.rotate(key, turn_of(of, token));
-  const std::size_t column = std::size_t(head) * width;
-  std::memcpy(cached(kept.first, keys, token, position) + column, key, width * 2);
-  std::memcpy(cached(kept.second, keys, token, position) + column, buffers_.value + at, width * 2);
+  keep(kept.first, token, key, keys, of.kv_heads, head);
+  keep(kept.second, token, buffers_.value + at, keys, of.kv_heads, head);
 }
 
 void StepJob::cache_latent(const StepLayer& layer, int number, int token) {
   const StepAttention& of = layer.attention;
   const StepLayerCache& kept = cache_.layers[number];
-  const int rank = of.rank, rope = of.rope_key_dim, position = int(call_.positions[token]);
+  const int rank = of.rank, rope = of.rope_key_dim;
   std::uint16_t* compressed = buffers_.key + std::size_t(token) * (rank + rope);
   kernels_.rms_norm(compressed, layer.key_norm, FloatType::bf16, rank, of.eps, compressed);
   step_.rotate(compressed + rank, turn_of(of, token));
-  std::memcpy(cached(kept.first, rank, token, position), compressed, rank * 2);
-  std::memcpy(cached(kept.second, rope, token, position), compressed + rank, rope * 2);
+  keep(kept.first, token, compressed, rank, 1, 0);
+  keep(kept.second, token, compressed + rank, rope, 1, 0);
 }
 
 int StepJob::begin_query_up(const StepLayer& layer) {
@@ -188,20 +194,19 @@ void StepJob::run_attention(int number, int item, int worker) {
   call.largest = buffers_.largest + scalar;
   call.sums = buffers_.sums + scalar;
   const int width = of.keys();
-  call.value_stride = width;
   if (of.latent()) {
     const int rope = of.rope_key_dim;
     const std::size_t at = std::size_t(token) * of.heads + first_head;
-    call.parts[0] = {buffers_.absorbed + at * width, kept.first, std::size_t(width), width};
-    call.parts[1] = {buffers_.rope_query + at * rope, kept.second, std::size_t(rope), rope};
-    call.values = kept.first;
+    call.parts[0] = {buffers_.absorbed + at * width, kept.first.from(width, 1, 0), width};
+    call.parts[1] = {buffers_.rope_query + at * rope, kept.second.from(rope, 1, 0), rope};
+    call.values = call.parts[0].keys;
     call.value_width = width;
   } else {
     const int head = of.head_dim;
     if (part + 1 == parts.count) cache_key(layer, number, token, group);
     const float* queries = prepared_queries(number, token, group, worker);
-    call.parts[0] = {queries, kept.first + group * head, std::size_t(width), head};
-    call.values = kept.second + group * head;
+    call.parts[0] = {queries, kept.first.from(width, of.kv_heads, group), head};
+    call.values = kept.second.from(width, of.kv_heads, group);
     call.value_width = head;
   }
   call.mixed = buffers_.mixed + scalar * call.value_width;

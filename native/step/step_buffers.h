@@ -85,7 +85,7 @@ struct StepBuffers {
       all += parts.back().count;
       longest = std::max(longest, parts.back().positions);
     }
-    score_bytes = round_up(most.heads_at_once * longest * sizeof(float));
+    score_bytes = round_up((most.heads_at_once + 1) * longest * sizeof(float));  // and scales
     worker_bytes =
         std::max(ProductPhase::worker_bytes(call.tokens), score_bytes + round_up(most.group_values * 4));
     Sizer sizer;

@@ -98,8 +98,9 @@ class StepJob : public Job {
   void read_ahead(const StepProducts& products, int worker, ReadAhead& to);
   void read_ahead_of_router(const StepLayer& layer, int worker);
   void read_ahead_of_attention(int number, int worker);
-  void read_ahead_cached(std::uint16_t* base, const ItemPart& at, int width, int column, std::size_t bytes,
-                         int worker);
+  void read_ahead_cached(const StepCached& cached, const ItemPart& at, int width, int heads, int head, int worker);
+  void read_ahead_rows(const void* base, const ItemPart& at, std::size_t row_bytes, std::size_t first_byte,
+                       std::size_t bytes, int worker);
   // step_experts.cpp
   int begin_router(const StepLayer& layer);
   void run_router(const StepLayer& layer, int worker);
@@ -137,7 +138,7 @@ class StepJob : public Job {
   void turn_tokens();
   Turn turn_of(const StepAttention& of, int token) const;
   const std::int32_t* table_of(int token) const { return cache_.blocks_of(call_.slots[token]); }
-  std::uint16_t* cached(std::uint16_t* base, int width, int token, int position) const;
+  void keep(const StepCached& to, int token, const std::uint16_t* from, int width, int heads, int head) const;
 
   void run_products(int worker) { products_.run(worker, memory_of(worker), ahead_[worker].last()); }
   std::uint8_t* memory_of(int worker) { return buffers_.workers + worker * buffers_.worker_bytes; }

@@ -99,9 +99,10 @@ class Network {
   std::vector<std::unique_ptr<GuardedMemory>> memory_;
 };
 
-// Four steps; of all, the logits of every row, then the KV cache. `scattered`: a sequence's blocks lie in no order.
+// Four steps; of all, the logits of every row, then the KV cache. `scattered`: a sequence's blocks lie in no order;
+// `codes`: the cache has them, but for rotary keys.
 std::vector<std::uint16_t> decode(const Network& of, Isa isa, int workers, const std::vector<int>& slots,
-                                  bool scattered = false) {
+                                  bool scattered = false, bool codes = false) {
   DecodeStep step(std::make_shared<Pool>(std::vector<int>(workers, -1), 5000), isa, of.network);
   constexpr int kBlocks = kSlots * divide_up(kLength, kCacheBlock);
   constexpr std::size_t kBlock = std::size_t(kCacheBlock) * 2 * kHeadDim, kLayer = kBlocks * kBlock;
@@ -109,6 +110,7 @@ std::vector<std::uint16_t> decode(const Network& of, Isa isa, int workers, const
   std::vector<std::int32_t> table(kBlocks);
   for (int b = 0; b < kBlocks; ++b) table[b] = scattered ? (b + 1) * 5 % (kBlocks + 1) - 1 : b;
   std::vector<std::uint16_t> first(kValues, 0x3e80), second(kValues, 0x3e00), all;
+  std::vector<std::uint16_t> first_scales(kValues, 0x2000), second_scales(kValues, 0x2000);  // of as many as there may be
   const int tokens = int(slots.size());
   std::vector<std::uint16_t> logits(std::size_t(tokens) * kVocabulary);
   std::vector<std::int64_t> ids(kLayers * tokens * kTopK), times(kLayers * 3);
@@ -125,13 +127,21 @@ std::vector<std::uint16_t> decode(const Network& of, Isa isa, int workers, const
     call.numbers = token_numbers.data(), call.slots = token_slots.data(), call.positions = positions.data();
     call.weights = weights.data(), call.scores = scores.data(), call.selection_scores = selection.data();
     StepCache cache{{}, table.data(), kSlots, kLength, kBlocks};
+    const auto kept = [&](std::vector<std::uint16_t>& values, std::vector<std::uint16_t>& scales, int l, bool as_codes) {
+      std::uint16_t* at = values.data() + l * kLayer;
+      if (!as_codes) return StepCached{at, nullptr, nullptr};
+      return StepCached{nullptr, reinterpret_cast<std::int8_t*>(at), scales.data() + l * kLayer};
+    };
     for (int l = 0; l < kLayers; ++l)
-      cache.layers.push_back({first.data() + l * kLayer, second.data() + l * kLayer});
+      cache.layers.push_back({kept(first, first_scales, l, codes),
+                              kept(second, second_scales, l, codes && !of.network.layers[l].attention.latent())});
     step.run(cache, call);
     all.insert(all.end(), logits.begin(), logits.end());
   }
   all.insert(all.end(), first.begin(), first.end());
   all.insert(all.end(), second.begin(), second.end());
+  all.insert(all.end(), first_scales.begin(), first_scales.end());
+  all.insert(all.end(), second_scales.begin(), second_scales.end());
   return all;
 }
 
@@ -143,19 +153,21 @@ void test_decode_steps(const std::vector<Isa>& isas, int rounds) {
     for (const Dtype dtype : {Dtype::bf16, Dtype::int8, Dtype::int4})
       for (const int kind : {0, 1, 2, 3}) {  // grouped queries; with shared experts; latent attention; both
         const Network network(pool, isa, dtype, kind == 2, kind == 1, kind == 3);
+        const bool codes = dtype != Dtype::bf16;
         const std::string name = "precision " + std::to_string(int(dtype)) + " kind " + std::to_string(kind);
-        const auto alone = decode(network, isa, 0, {1}), together = decode(network, isa, 0, {0, 1, 2});
+        const auto alone = decode(network, isa, 0, {1}, false, codes),
+                   together = decode(network, isa, 0, {0, 1, 2}, false, codes);
         for (int row = 0; row < 4; ++row)
           check(std::equal(alone.begin() + row * kVocabulary, alone.begin() + (row + 1) * kVocabulary,
                            together.begin() + (3 * row + 1) * kVocabulary),
                 "a row's bits depend on its batch: " + name);
-        const auto scattered = decode(network, isa, 2, {0, 1, 2}, true);
+        const auto scattered = decode(network, isa, 2, {0, 1, 2}, true, codes);
         check(std::equal(together.begin(), together.begin() + 12 * kVocabulary, scattered.begin()),
               "a row's bits depend on where its blocks lie: " + name);
         for (int round = 0; round < rounds; ++round)
           for (const int workers : {1, 3, 6}) {
-            check(decode(network, isa, workers, {1}) == alone, "one token's bits depend on workers: " + name);
-            check(decode(network, isa, workers, {0, 1, 2}) == together,
+            check(decode(network, isa, workers, {1}, false, codes) == alone, "one token's bits depend on workers: " + name);
+            check(decode(network, isa, workers, {0, 1, 2}, false, codes) == together,
                   "a batch's bits depend on workers: " + name);
           }
       }

@@ -20,6 +20,7 @@ void test_bad_input();
 void test_linear(const std::vector<moesaic::Isa>& isas, int cases);
 void test_rows(const std::vector<moesaic::Isa>& isas);
 void test_attention(const std::vector<moesaic::Isa>& isas, int cases);
+void test_kv_codes(const std::vector<moesaic::Isa>& isas, int cases);
 void test_decode_steps(const std::vector<moesaic::Isa>& isas, int rounds);
 
 int main(int count, char** arguments) {
@@ -56,6 +57,7 @@ int main(int count, char** arguments) {
   test_linear(isas, quick ? 27 : 135);
   test_rows(isas);
   test_attention(isas, quick ? 10 : 60);
+  test_kv_codes(isas, quick ? 5 : 30);
   test_decode_steps(isas, quick ? 1 : 5);
   std::printf("%d checks, %d failed\n", checks.load(), failures.load());
   return failures ? 1 : 0;

@@ -182,6 +182,23 @@ def test_with_one_expert_per_layer_the_only_cache_ratio_is_one(schedule: str) ->
     assert plan(spec=single, **fields, cache_ratio=1.0).capacity.slots == OLMOE.num_moe_layers
 
 
+@pytest.mark.parametrize(
+    ("name", "least", "most"),
+    [("qwen3-30b-a3b", 1.9, 2.0), ("deepseek-v2-lite", 1.7, 1.8)],  # rotary keys stay in bf16
+)
+def test_more_tokens_fit_in_int8(name: str, least: float, most: float) -> None:
+    spec = load_model(name)
+    fields: dict[str, Any] = {"dtype": "bf16", "max_sequences": 64, "max_model_len": 32768}
+    lowest = plan(spec, **fields, kv_tokens=32768)
+    available = (lowest.main_bytes - size_of(lowest)["left free"] + 4 * GB) / 0.95
+    whole, small = (plan(spec, available, **fields, kv_dtype=kv) for kv in ("auto", "int8"))
+    tokens, more = (found.capacity.kv_blocks for found in (whole, small))
+    assert least < more / tokens < most
+    if name == "qwen3-30b-a3b":
+        said = refused(spec, available, **fields, kv_tokens=64 * (tokens + more) // 2)
+        assert "--kv-dtype int8" in said
+
+
 @pytest.mark.parametrize("name", ["olmoe-1b-7b", "gpt-oss-20b", "qwen3-next-80b-a3b"])
 def test_main_memory_for_prefixes_is_counted(name: str) -> None:
     spec = load_model(name)
@@ -271,6 +288,7 @@ ADVICE = {
     "--max-model-len": ("max_model_len", int),
     "--kv-tokens": ("kv_tokens", int),
     "--kv-host": ("kv_host_gb", float),
+    "--kv-dtype": ("kv_dtype", str),
     "--cache-ratio": ("cache_ratio", float),
     "--expert-dtype": ("expert_dtype", str),
     "--gpu-memory": ("gpu_memory_gb", float),

@@ -61,10 +61,12 @@ def test_the_store_takes_what_was_planned(dtype: str, width: int, bias: bool) ->
 
 @pytest.mark.parametrize("spec", KINDS, ids=lambda spec: spec.name)
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
-def test_the_kv_cache_takes_what_was_planned(spec: ModelSpec, dtype: str) -> None:
-    planned = sizes(spec, dtype=dtype, max_sequences=3, max_step_tokens=5)
-    cache = BlockCache(spec, 3, 50, torch_dtype(dtype), step_tokens=5)
+@pytest.mark.parametrize("kv_dtype", ["auto", "bf16", "int8"])
+def test_the_kv_cache_takes_what_was_planned(spec: ModelSpec, dtype: str, kv_dtype: str) -> None:
+    planned = sizes(spec, dtype=dtype, max_sequences=3, max_step_tokens=5, kv_dtype=kv_dtype)
+    cache = BlockCache(spec, 3, 50, torch_dtype(dtype), step_tokens=5, kv_dtype=kv_dtype)
     assert planned.kv_cache(50) + planned.states == cache.nbytes
+    assert planned.kv_block == sum(part[:, 0].nbytes for part in cache.parts)
 
 
 def test_layers_with_a_window_take_no_more_for_longer_sequences() -> None:

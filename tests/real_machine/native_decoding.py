@@ -36,11 +36,11 @@ LENGTH = 300  # positions of a slot
 class Layerwise:
     """PyTorch's products and reference experts, in bf16."""
 
-    def __init__(self, model: OpenModel, slots: int) -> None:
+    def __init__(self, model: OpenModel, slots: int, kv_dtype: str = "auto") -> None:
         self.decoder = load_decoder(model, "bf16", kernel="reference")
         self.experts: ResidentExperts = load_resident_experts(model, "bf16")
         spec = model.architecture.spec
-        self.cache = BlockCache(spec, slots, LENGTH, torch.bfloat16)
+        self.cache = BlockCache(spec, slots, LENGTH, torch.bfloat16, kv_dtype=kv_dtype)
         self.choices: list[Choice] = []
 
     def step(
@@ -75,6 +75,7 @@ class Native:
         experts: str = "bf16",
         isa: str = "auto",
         threads: int = 3,
+        kv_dtype: str = "auto",
     ) -> None:
         isa = choose(isa)
         self.decoder = load_decoder(model, "bf16", dense=DenseRunner(DensePrecision.of(dense), isa))
@@ -83,7 +84,7 @@ class Native:
         self.store = ExpertStore(kernel, spec.num_moe_layers, spec.num_experts, usable_nodes())
         for which, weights in readable_experts(model):
             self.store.put(ExpertId(*which), weights)
-        self.cache = BlockCache(spec, slots, LENGTH, torch.bfloat16)
+        self.cache = BlockCache(spec, slots, LENGTH, torch.bfloat16, kv_dtype=kv_dtype)
         self.native = NativeStep(
             self.decoder, self.store, self.cache, _native.Pool([-1] * (threads - 1), 50.0)
         )

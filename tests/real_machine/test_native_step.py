@@ -16,7 +16,7 @@ from scattered_blocks import scatter
 native = pytest.mark.skipif(available() == (REFERENCE,), reason="no native kernels here")
 pytestmark = native
 if available() != (REFERENCE,):
-    from native_decoding import Native, both, both_of
+    from native_decoding import Layerwise, Native, both, both_of
 
     from moesaic.machines.cpu_step.native_step import Forced
     from moesaic.machines.real.forward_pass import ForwardPass, Piece
@@ -64,12 +64,41 @@ def test_every_family_as_layer_by_layer(family: str, isa: str) -> None:
         assert float((there - wanted).norm() / wanted.norm()) < LARGEST
 
 
+@pytest.mark.parametrize(
+    ("family", "isa"), [(family, isa) for family in ("qwen3-moe", "deepseek-v2") for isa in ISAS]
+)
+def test_a_kv_cache_in_int8_as_layer_by_layer(family: str, isa: str) -> None:
+    """PyTorch writes the codes that native attention reads, and the other way round."""
+    model = open_model(stock.saved(family).folder)
+    expected = Layerwise(model, slots=2, kv_dtype="int8")
+    ours, exact = (Native(model, slots=2, isa=isa, kv_dtype=kv) for kv in ("int8", "auto"))
+    errors, differences = [], []
+    for token in range(75):
+        logits = expected.step([token, 5], [(0, 1), (1, 1)])
+        result = ours.step([token, 5], [0, 1], forced=expected.routing())
+        errors.append(error(result.logits, logits))
+        differences.append(
+            error(exact.step([token, 5], [0, 1], forced=expected.routing()).logits, result.logits)
+        )
+    assert median(errors) < TYPICAL
+    assert max(errors) < 2 * LARGEST, "a value that bf16 moves a little may get the next code"
+    assert median(differences) > 1e-4, "rounding shows"
+    for mine, theirs in zip(ours.cache.parts, expected.cache.parts, strict=True):
+        there, wanted = mine.float(), theirs.float()
+        assert float((there - wanted).norm() / wanted.norm()) < LARGEST
+    for part, other in zip(expected.cache.parts, ours.cache.parts, strict=True):
+        part.copy_(other)
+    logits = expected.step([9, 5], [(0, 1), (1, 1)])
+    assert error(ours.step([9, 5], [0, 1], forced=expected.routing()).logits, logits) < LARGEST
+
+
+@pytest.mark.parametrize("kv_dtype", ["auto", "int8"])
 @pytest.mark.parametrize("family", ["qwen3-moe", "deepseek-v2"])
-def test_bits_do_not_depend_on_where_blocks_lie(family: str) -> None:
+def test_bits_do_not_depend_on_where_blocks_lie(family: str, kv_dtype: str) -> None:
     model = open_model(stock.saved(family).folder)
     results = list[torch.Tensor]()
     for scattered in (False, True):
-        ours = Native(model, slots=2)
+        ours = Native(model, slots=2, kv_dtype=kv_dtype)
         if scattered:
             scatter(ours.cache)
         steps = [ours.step([number % 97, 5], [0, 1]).logits for number in range(150)]

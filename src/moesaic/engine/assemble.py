@@ -205,14 +205,15 @@ def _cache(decoder: Decoder, settings: EngineSettings, capacity: Capacity) -> Bl
     tokens = max(settings.step_tokens, settings.sequences)
     spec, device = decoder.architecture.spec, str(decoder.device)
     return BlockCache(
-        spec, capacity.sequences, length, decoder.dtype, device, tokens, capacity.kv_blocks
-    )
+        spec, capacity.sequences, length, decoder.dtype, device, tokens, capacity.kv_blocks,
+        settings.kv_dtype,
+    )  # fmt: skip
 
 
 def _copies(cache: BlockCache, capacity: Capacity) -> HostBlocks | None:
     if not capacity.copies:
         return None
-    return HostBlocks((cache.first, cache.second), capacity.copies)
+    return HostBlocks(cache.parts, capacity.copies)
 
 
 @contextmanager

@@ -40,6 +40,7 @@ class EngineOptions(Choices, total=False):
     max_model_len: int | None
     max_sequences: int | None
     kv_tokens: int | None
+    kv_dtype: str
     kv_host_gb: float
     max_queue: int | None
     max_queue_tokens: int | None

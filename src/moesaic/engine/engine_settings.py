@@ -16,6 +16,7 @@ from moesaic.kernels.instruction_sets import choose as choose_kernel
 from moesaic.machines.accelerators import ACCELERATORS, AUTO, Automatic, chosen_gpu
 from moesaic.machines.accelerators import choose as choose_accelerator
 from moesaic.model_info.dense_bytes import DensePrecision
+from moesaic.model_info.kv_dtypes import AS_COMPUTED, KV_DTYPES
 from moesaic.policies.policy_checks import check_real, check_together
 from moesaic.policies.policy_set import PolicySet
 from moesaic.policies.systems import System
@@ -71,6 +72,7 @@ class EngineSettings:
     max_model_len: int | None = None  # tokens of one sequence; None: the model's, or what fits
     max_sequences: int | None = None  # that run at once; None: see `sequences`
     kv_tokens: int | None = None  # of all sequences together, kept ones too; None: what fits
+    kv_dtype: str = AS_COMPUTED  # of layers that keep every token; auto: as `dtype`
     kv_host_gb: float = 0.0  # of main memory for prefixes that an accelerator has no room for
     max_queue: int | None = None  # requests that may wait; None: any number
     max_queue_tokens: int | None = None  # of their prompts; None: any number
@@ -91,6 +93,7 @@ class EngineSettings:
         for kind, name, known in (
             ("accelerator", self.accelerator, ACCELERATORS),
             ("dtype", self.dtype, DTYPES),
+            ("KV dtype", self.kv_dtype, KV_DTYPES),
             ("belief", self.belief, BELIEFS),
         ):
             if kind == "accelerator" and name in _NOT_YET:

@@ -132,7 +132,9 @@ def add_captured(machine: Machine, brain: Decider, native: Native) -> None:
     from moesaic.machines.captured.graph_steps import GraphMemory
     from moesaic.machines.captured.graph_support import why_layerwise
 
-    machine.why_layerwise = why_layerwise(layers.decoder, layers.store.kernel)
+    machine.why_layerwise = why_layerwise(
+        layers.decoder, layers.store.kernel, layers.network.cache.kv_dtype
+    )
     if machine.why_layerwise is None:
         keep_freed_memory()  # logits come back in every step
         memory = GraphMemory(

@@ -185,6 +185,8 @@ class CachedHeads:
     data: int
     stride: int
     head_stride: int
+    codes: int
+    scales: int
 
     def __init__(self) -> None: ...
 
@@ -312,9 +314,16 @@ class StepNetwork:
     def add_layer(self, layer: StepLayer) -> None: ...
     def add_rope(self, rope: StepRope) -> None: ...
 
+class StepCached:
+    values: int
+    codes: int
+    scales: int
+
+    def __init__(self) -> None: ...
+
 class StepLayerCache:
-    first: int
-    second: int
+    first: StepCached
+    second: StepCached
 
     def __init__(self) -> None: ...
 

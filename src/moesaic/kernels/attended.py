@@ -20,7 +20,8 @@ class Attended(NamedTuple):
     """Keys and values [all, kv heads, width] of a sequence whose last tokens are the rows `rows` of
     a step's queries; `first` is the position of the first key. With `new`, the last tokens' keys
     and values [tokens, kv heads * width] are still to be written there. With `blocks`, keys and
-    values are the rows of all blocks, of which the sequence has some."""
+    values are the rows of all blocks, of which the sequence has some. `scales` [all, kv heads]:
+    keys and values are codes that these multiply."""
 
     rows: slice
     keys: torch.Tensor
@@ -28,6 +29,7 @@ class Attended(NamedTuple):
     first: int = 0
     new: tuple[torch.Tensor, torch.Tensor] | None = None
     blocks: Blocks | None = None
+    scales: tuple[torch.Tensor, torch.Tensor] | None = None
 
     @property
     def positions(self) -> int:
@@ -48,13 +50,15 @@ class Attended(NamedTuple):
 class AttendedBatch(NamedTuple):
     """All sequences of a step, whose tokens [tokens, heads, width] lie one after the other; keys
     and values are written behind those in `rows`, all blocks [rows, width] of a layer. `sequences`
-    [sequences, 4]: first row, tokens, positions, address of the numbers of its blocks."""
+    [sequences, 4]: first row, tokens, positions, address of the numbers of its blocks. `scales`
+    [rows, kv heads]: `rows` are codes that these multiply."""
 
     queries: torch.Tensor
     keys: torch.Tensor
     values: torch.Tensor
     rows: tuple[torch.Tensor, torch.Tensor]
     sequences: NDArray[np.int64]
+    scales: tuple[torch.Tensor, torch.Tensor] | None = None
 
 
 class Scores(NamedTuple):

@@ -31,11 +31,13 @@ class NativeAttention:
         return any(each.tokens >= MIN_TOKENS or each.blocks is not None for each in sequences)
 
     def takes(self, queries: torch.Tensor, attended: Attended) -> bool:
-        """Whether heads are in bf16, of widths that fill tiles."""
+        """Whether heads are in bf16, or codes with scales, of widths that fill tiles."""
         parts = (queries, attended.keys, attended.values)
+        stored = _stored(attended.scales)
         return (
             queries.is_contiguous()
-            and all(_is_plain(part) for part in parts)
+            and _is_plain(queries)
+            and all(_is_plain(part, stored) for part in parts[1:])
             and queries.shape[1] % attended.keys.shape[1] == 0
             and all(
                 _is_writable(*each) for each in zip(parts[1:], attended.new or (), strict=False)
@@ -63,11 +65,13 @@ class NativeAttention:
         return tokens >= MIN_TOKENS
 
     def takes_batch(self, batch: AttendedBatch) -> bool:
-        """Whether heads are in bf16, of widths that fill tiles, and side by side."""
+        """Whether heads are in bf16, of widths that fill tiles, and side by side; in the cache they
+        may be codes."""
         parts = (batch.queries, batch.keys, batch.values)
+        stored = _stored(batch.scales)
         return (
             all(part.is_contiguous() and _is_plain(part) for part in parts)
-            and all(part.dtype == torch.bfloat16 for part in batch.rows)
+            and all(part.dtype == stored for part in batch.rows)
             and batch.queries.shape[1] % batch.keys.shape[1] == 0
         )
 
@@ -79,11 +83,13 @@ class NativeAttention:
         given = _native.AttendedBatch()
         given.queries, given.out = queries.data_ptr(), out.data_ptr()
         given.new_keys, given.new_values = keys.data_ptr(), values.data_ptr()
-        for to, heads, rows in (
-            (given.keys, keys, batch.rows[0]),
-            (given.values, values, batch.rows[1]),
+        scales = batch.scales or (None, None)
+        for to, heads, rows, of_rows in (
+            (given.keys, keys, batch.rows[0], scales[0]),
+            (given.values, values, batch.rows[1], scales[1]),
         ):
-            to.data, to.stride, to.head_stride = rows.data_ptr(), rows.stride(0), heads.shape[2]
+            _place(to, rows, of_rows)
+            to.stride, to.head_stride = rows.stride(0), heads.shape[2]
         given.sequences, given.count = batch.sequences.ctypes.data, len(batch.sequences)
         self.runner.attend_batch(_shape(queries, keys, values, scores, sinks), given)
         return out
@@ -104,11 +110,25 @@ def _shape(
     return shape
 
 
-def _is_plain(heads: torch.Tensor) -> bool:
-    """bf16 [tokens, heads, width] with the values of a head side by side."""
+def _stored(scales: tuple[torch.Tensor, torch.Tensor] | None) -> torch.dtype:
+    """Of keys and values in the cache."""
+    return torch.bfloat16 if scales is None else torch.int8
+
+
+def _place(to: _native.CachedHeads, values: torch.Tensor, scales: torch.Tensor | None) -> None:
+    if scales is None:
+        to.data = values.data_ptr()
+        return
+    if scales.dtype != torch.float16 or not scales.is_contiguous():
+        raise ValueError("codes of keys and values have scales in fp16, one row after the other")
+    to.codes, to.scales = values.data_ptr(), scales.data_ptr()
+
+
+def _is_plain(heads: torch.Tensor, stored: torch.dtype = torch.bfloat16) -> bool:
+    """[tokens, heads, width] in bf16, or as `stored`, with the values of a head side by side."""
     width: int = heads.shape[-1]
     return bool(
-        heads.dtype == torch.bfloat16
+        heads.dtype == stored
         and heads.device.type == "cpu"
         and heads.stride(2) == 1
         and heads.stride(0) >= width
@@ -122,7 +142,7 @@ def _is_writable(heads: torch.Tensor, new: torch.Tensor) -> bool:
     """Whether a token's heads are side by side in both."""
     return bool(
         new.is_contiguous()
-        and new.dtype == heads.dtype
+        and new.dtype == torch.bfloat16
         and new.shape == (new.shape[0], heads.shape[1] * heads.shape[2])
         and (heads.shape[1] == 1 or heads.stride(1) == heads.shape[2])
     )
@@ -138,10 +158,15 @@ def _sequence(
     sequence.positions, sequence.first = attended.positions, attended.first
     if attended.blocks is not None:
         sequence.blocks = attended.blocks.numbers.ctypes.data
-    for to, heads in ((sequence.keys, attended.keys), (sequence.values, attended.values)):
+    scales = attended.scales or (None, None)
+    for to, heads, of_heads in (
+        (sequence.keys, attended.keys, scales[0]),
+        (sequence.values, attended.values, scales[1]),
+    ):
         if attended.blocks is None and len(heads) != sequence.positions:
             raise ValueError("every token has a key and a value")
-        to.data, to.stride, to.head_stride = heads.data_ptr(), heads.stride(0), heads.stride(1)
+        _place(to, heads, of_heads)
+        to.stride, to.head_stride = heads.stride(0), heads.stride(1)
     if attended.new is not None:
         keys, values = attended.new
         sequence.new_keys, sequence.new_values = keys.data_ptr(), values.data_ptr()

@@ -72,6 +72,7 @@ def simulated(
         cache_ratio=cache_ratio,
         expert_dtype=plan.expert_dtype,
         dense_dtype=_dense_dtype(settings, plan),
+        kv_dtype=settings.kv_dtype,
         profile_tokens=_PROFILE_TOKENS,
         checked=settings.checked,
         **(_DECODE if phase == "decode" else {**_PREFILL, "tokens": length}),

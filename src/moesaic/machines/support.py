@@ -11,6 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from moesaic.model_info.features import Feature, features_of
+from moesaic.model_info.kv_dtypes import AS_COMPUTED, INT8
 from moesaic.model_info.network import GroupedAttentionSpec, LatentAttentionSpec, NetworkSpec
 
 
@@ -67,6 +68,8 @@ TABLE: dict[Feature, Row] = {
     Feature.DIVIDED_LOGITS: _NONE,
 }
 
+KV_TABLE: dict[str, Row] = {AS_COMPUTED: _BOTH, "bf16": _BOTH, INT8: _CPU}  # by the KV cache's
+
 _MOST_EXPERTS_USED = 32  # by a token, in both
 _LEAST_WIDTH = 32  # of a head on a GPU: a warp's
 _MOST_QUERY_HEADS = 16  # that share a KV head on a GPU
@@ -91,12 +94,16 @@ def missing(executor: ExecutorKind, network: NetworkSpec) -> tuple[Missing, ...]
     )
 
 
-def refusal(executor: ExecutorKind, network: NetworkSpec) -> str | None:
+def refusal(
+    executor: ExecutorKind, network: NetworkSpec, kv_dtype: str = AS_COMPUTED
+) -> str | None:
     """Why an executor cannot compile a network: the features it lacks, or a size that is beyond
-    its kernels; None: it can."""
+    its kernels; None: it can. `kv_dtype` is of the KV cache."""
     lacking = missing(executor, network)
     if lacking:
         return f"{executor.value} lacks {', '.join(map(str, _told(lacking, network)))}"
+    if executor is not ExecutorKind.LAYERWISE and not getattr(KV_TABLE[kv_dtype], executor.value):
+        return f"{executor.value} lacks a KV cache in {kv_dtype}"
     beyond = next(_beyond(executor, network), None)
     return None if beyond is None else f"{executor.value} takes {beyond}"
 

@@ -16,6 +16,7 @@ class Attended(NamedTuple):
     pairs: float  # of a new token and a token it looks at
     state_bytes: float = 0.0  # of linear attention, read and written
     state_flops: float = 0.0
+    windowed_tokens: float = 0.0  # of `kv_tokens`, those that are read by layers with a window
 
 
 def attended(model: ModelSpec, step: Step) -> Attended:
@@ -29,6 +30,7 @@ def attended(model: ModelSpec, step: Step) -> Attended:
     return Attended(
         (1 - share) * step.kv_tokens + share * near,
         (1 - share) * step.attention_pairs + share * pairs,
+        windowed_tokens=share * near,
     )
 
 

@@ -93,7 +93,7 @@ def decoded_by(prepared: Prepared) -> str:
         if not settings.capabilities.own_memory:
             return f"layerwise (the {settings.accelerator} accelerator is driven from Python)"
         preferred = ExecutorKind.CAPTURED
-    why = refusal(preferred, prepared.opened.architecture.network)
+    why = refusal(preferred, prepared.opened.architecture.network, settings.kv_dtype)
     if why is None and plan.dtype != "bf16":
         why = f"{preferred.value} computes in bf16, not {plan.dtype}"
     if why is None and not has_native(settings.kernel, plan.expert_dtype):

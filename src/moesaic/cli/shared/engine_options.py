@@ -18,6 +18,7 @@ from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.kernels.instruction_sets import KERNELS
 from moesaic.model_info.dense_bytes import DENSE_DTYPES
+from moesaic.model_info.kv_dtypes import KV_DTYPES
 from moesaic.policies.quality_levels import quality_level
 
 if TYPE_CHECKING:
@@ -67,6 +68,12 @@ _capacity_options = stack(
         type=int,
         metavar="TOKENS",
         help="Size of the KV cache: of all sequences together, kept ones too.  [what fits]",
+    ),
+    click.option(
+        "--kv-dtype",
+        metavar="DTYPE",
+        help="Of the KV cache, in layers that keep every token: "
+        f"{one_of(KV_DTYPES)}  [auto: as --dtype]",
     ),
     click.option(
         "--kv-host",
@@ -167,6 +174,7 @@ _FIELDS = {
     "link_bandwidth": "link_gb_s",
     "max_model_len": "max_model_len",
     "kv_tokens": "kv_tokens",
+    "kv_dtype": "kv_dtype",
     "kv_host": "kv_host_gb",
     "prefix_cache": "prefix_cache",
     "max_sequences": "max_sequences",

@@ -16,6 +16,7 @@ from moesaic.cli.shared.unused_options import check_phase_options
 from moesaic.cli.shared.what_if_options import changes_text
 from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting
+from moesaic.model_info.kv_dtypes import KV_DTYPES
 from moesaic.workloads.bundled_traces import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -90,6 +91,12 @@ workload_options = stack(
         help="Where the KV cache lies: gpu | main (read over PCIe) | main-cpu (the CPU computes "
         "attention to it).  [gpu]",
     ),
+    click.option(
+        "--kv-dtype",
+        metavar="DTYPE",
+        help=f"Of the KV cache, in layers that keep every token: {one_of(KV_DTYPES)}  "
+        "[auto: 16 bits]",
+    ),
     click.option("--prompts", type=int, help="Prompts measured in prefill.  [4]"),
     click.option("--warmup", type=int, help="Steps before measuring.  [32 tokens or 1 prompt]"),
     click.option("--seed", type=int, help="Of the synthetic routing.  [0]"),
@@ -156,9 +163,9 @@ policy_options = policy_choices()
 # option -> field of Settings, where they differ
 _FIELDS = {"check": "checked"}
 _PLAIN = (
-    "phase", "cache_ratio", "tokens", "batch", "context", "kv_cache", "prompts", "warmup", "seed",
-    "expert_dtype", "dense_dtype", "belief", "fallback_ratio", "prefetch_accuracy", "check",
-    "profile_tokens", "first_token",
+    "phase", "cache_ratio", "tokens", "batch", "context", "kv_cache", "kv_dtype", "prompts",
+    "warmup", "seed", "expert_dtype", "dense_dtype", "belief", "fallback_ratio",
+    "prefetch_accuracy", "check", "profile_tokens", "first_token",
 )  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-"""`moesaic quality`: what storing a model's experts in fewer bits costs, on a real text and on
-problems whose answers are right or wrong."""
+"""`moesaic quality`: what storing a model's weights or its KV cache in fewer bits costs, on a real
+text and on problems whose answers are right or wrong."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from moesaic.core.dtypes import BITS_PER_WEIGHT
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.core.units import GB
 from moesaic.model_info.dense_bytes import DensePrecision
+from moesaic.model_info.kv_dtypes import KV_DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,13 +49,18 @@ BUNDLED_PROBLEMS, _AT_ONCE = 50, 16
     "--expert-dtypes",
     metavar="DTYPES",
     help=f"To compare with --expert-dtype, with commas: {one_of(BITS_PER_WEIGHT)}  "
-    f"[{DTYPES}, unless --dense-dtypes is given]",
+    f"[{DTYPES}, unless --dense-dtypes or --kv-dtypes is given]",
 )
 @click.option(
     "--dense-dtypes",
     metavar="DTYPES",
     help="To compare with --dense-dtype, with commas, whole or by parts: "
     "int8,head=int4,attention=int4",
+)
+@click.option(
+    "--kv-dtypes",
+    metavar="DTYPES",
+    help=f"To compare with --kv-dtype, with commas: {one_of(KV_DTYPES)}",
 )
 @click.option(
     "--text", metavar="FILE", help="UTF-8 text, also .gz or .xz.  [a sample of plain English]"
@@ -78,14 +84,15 @@ BUNDLED_PROBLEMS, _AT_ONCE = 50, 16
 @json_option
 @click.pass_context
 def quality(context: click.Context, /, model: str | None, as_json: bool, **asked: Any) -> None:
-    """Measure what storing weights in fewer bits costs.
+    """Measure what storing weights or the KV cache in fewer bits costs.
 
     The model reads the same text with its experts in each precision. KL is the divergence of its
     expectations from those with --expert-dtype experts, in nats per token; same top-1 is how often
     both expect the same token most. With --problems, all solve the same ones. MODEL is a directory
     in Hugging Face layout; without it, the bundled one is measured."""
     settings, dense = one_text_settings(asked), _dense_dtypes(asked["dense_dtypes"])
-    wanted = _dtypes(asked["expert_dtypes"] or ("" if dense else DTYPES))
+    kept = _kv_dtypes(asked["kv_dtypes"])
+    wanted = _dtypes(asked["expert_dtypes"] or ("" if dense or kept else DTYPES))
     for name, minimum in (("tokens", 1), ("problems", 0)):
         if asked[name] is not None and asked[name] < minimum:
             raise ImpossibleSetting(f"--{name} is {asked[name]}; it must be at least {minimum}")
@@ -100,7 +107,7 @@ def quality(context: click.Context, /, model: str | None, as_json: bool, **asked
     questions = _questions(folder, spec, problems)
     window = _window(settings, spec.max_context, asked["tokens"])
     settings = _sized_for(settings, spec.max_context, window, questions)
-    precisions = prepare_precisions(folder, settings, wanted, dense)
+    precisions = prepare_precisions(folder, settings, wanted, dense, kept)
     tokens = _tokens(precisions[0], text, asked["tokens"])
     announce_compilation()
     found = list(compare_precisions(precisions, tokens, progress, window, questions))
@@ -114,6 +121,14 @@ def quality(context: click.Context, /, model: str | None, as_json: bool, **asked
 def _dense_dtypes(commas: str | None) -> list[str]:
     asked = [] if commas is None else names("--dense-dtypes", commas)
     return [str(DensePrecision.of(each)) for each in asked]
+
+
+def _kv_dtypes(commas: str | None) -> list[str]:
+    asked = [] if commas is None else names("--kv-dtypes", commas)
+    for dtype in asked:
+        if dtype not in KV_DTYPES:
+            raise UnknownName("KV dtype", dtype, KV_DTYPES)
+    return asked
 
 
 def _dtypes(commas: str) -> list[str]:
@@ -193,7 +208,9 @@ def _tokens(prepared: Prepared, text: str, max_tokens: int) -> list[int]:
     return tokens
 
 
-_COLUMNS = ("experts", "others", "GB", "load s", "mean KL", "p99 KL", "same top-1", "perplexity")
+_COLUMNS = (
+    "experts", "others", "KV", "GB", "load s", "mean KL", "p99 KL", "same top-1", "perplexity",
+)  # fmt: skip
 
 
 def describe(
@@ -219,6 +236,7 @@ def print_quality(described: dict[str, Any]) -> None:
         (
             row["expert_dtype"],
             row["dense_dtype"],
+            row["kv_dtype"],
             row["expert_bytes"] / GB,
             row["load_s"],
             _or_infinite(row["mean_kl"]),
@@ -236,10 +254,10 @@ def print_quality(described: dict[str, Any]) -> None:
 def _print_exact_match(described: dict[str, Any]) -> None:
     splits = [score["group"] for score in described["rows"][0]["exact_match"]]
     asked = described["rows"][0]["exact_match"][0]["asked"]
-    columns = ["experts", "others", *(name for split in splits for name in (split, "95 %"))]
+    columns = ["experts", "others", "KV", *(name for split in splits for name in (split, "95 %"))]
     rows = []
     for row in described["rows"]:
-        cells = [row["expert_dtype"], row["dense_dtype"]]
+        cells = [row["expert_dtype"], row["dense_dtype"], row["kv_dtype"]]
         for score in row["exact_match"]:
             low, high = 100 * score["low"], score["high"]
             cells += [f"{score['share']:.1%}", f"{low:.1f}-{high:.1%}"]
@@ -252,6 +270,7 @@ def _row(each: ExpertQuality) -> dict[str, Any]:
     return {
         "expert_dtype": each.expert_dtype,
         "dense_dtype": each.dense_dtype,
+        "kv_dtype": each.kv_dtype,
         "expert_bytes": each.expert_bytes,
         "load_s": each.load_s,
         "mean_kl": _or_null(measured.mean_kl),

@@ -15,6 +15,7 @@ from moesaic.core.units import GB
 from moesaic.engine.engine_settings import EngineSettings
 from moesaic.engine.memory.fitting import MIN_LENGTH, decide, largest, sized_by_memory
 from moesaic.engine.memory.plan_parts import SPARE, MemoryPart, MemoryPlan
+from moesaic.model_info.kv_dtypes import INT8
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.policy_checks import needing_slots
 from moesaic.policies.policy_set import with_options
@@ -139,6 +140,8 @@ def _changes(plan: MemoryPlan, settings: EngineSettings, fits: Fits) -> Iterator
         least = settings.max_model_len or MIN_LENGTH
         tokens = largest(least, settings.kv_tokens, lambda n: fits(kv_tokens=n))
         yield Change(f"--kv-tokens {tokens}", {"kv_tokens": tokens})
+    if settings.kv_dtype != INT8 and not settings.capabilities.own_memory:  # slower on a GPU
+        yield Change(f"--kv-dtype {INT8}", {"kv_dtype": INT8})
     if settings.kv_host_gb:
         yield Change("--kv-host 0", {"kv_host_gb": 0.0})
     if settings.capabilities.moves:

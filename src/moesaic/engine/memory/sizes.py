@@ -27,6 +27,7 @@ from moesaic.model_info.expert_workspace import (
     native_workspace,
 )
 from moesaic.model_info.kv_blocks import KV_BLOCK, blocks_of
+from moesaic.model_info.kv_dtypes import AS_COMPUTED, INT8, kv_token_bytes
 from moesaic.model_info.model_spec import LatentAttentionSizes, ModelSpec
 from moesaic.model_info.published_dtypes import published_dtypes
 from moesaic.model_info.sliding_window import SCORES, window_rows
@@ -53,6 +54,7 @@ class Sizes:
     packed: DensePrecision | None = None  # of dense matrices that are packed; None: `dtype`
     by_rows: bool = False  # for an accelerator, not for native kernels
     native: bool = False  # whether native kernels compute the CPU's experts
+    kv_dtype: str = AS_COMPUTED  # of layers that keep every token
 
     @classmethod
     def of(cls, spec: ModelSpec, settings: EngineSettings) -> Sizes:
@@ -77,7 +79,7 @@ class Sizes:
         native = expert_dtype in TILES and settings.native_kernels
         return cls(
             spec, dtype, expert_dtype, sequences, step_tokens, lanes, threads, packed, by_rows,
-            native,
+            native, settings.kv_dtype,
         )  # fmt: skip
 
     @property
@@ -111,15 +113,20 @@ class Sizes:
         windowed = len(spec.window_layers)
         if tokens is None:
             tokens = self.sequences * KV_BLOCK * blocks_of(length)
-        rows = (spec.kv_layers - windowed) * tokens
-        rows += self.sequences * windowed * self.window_rows(length)
-        return weight_bytes(rows * spec.kv_values_per_token, self.dtype)
+        rows = self.sequences * windowed * self.window_rows(length)
+        windows = weight_bytes(rows * spec.kv_values_per_token, self.dtype)
+        return windows + (spec.kv_layers - windowed) * tokens * self.kv_token
 
     @property
     def kv_block(self) -> int:
         """A block of the KV cache, in all layers that have blocks."""
         layers = self.spec.kv_layers - len(self.spec.window_layers)
-        return weight_bytes(layers * KV_BLOCK * self.spec.kv_values_per_token, self.dtype)
+        return layers * KV_BLOCK * self.kv_token
+
+    @property
+    def kv_token(self) -> int:
+        """A token in one of these layers."""
+        return kv_token_bytes(self.spec, self.dtype, self.kv_dtype)
 
     @property
     def checkpoint(self) -> int:
@@ -250,10 +257,12 @@ class Sizes:
         new = min(tokens, length)
         projected = 4 * tokens * 3 * spec.head_dim * (spec.num_heads + 2 * spec.num_kv_heads)
         if latent is not None:
-            return projected + length * _latent_bytes(latent, spec.num_heads, new)
+            each = _latent_bytes(latent, spec.num_heads, new) + self._widened_values
+            return projected + length * each
         if len(spec.window_layers) == spec.num_layers:
             length = min(length, spec.sliding_window - 1 + new)
         copies = weight_bytes(length * spec.kv_values_per_token, self.dtype)
+        copies += length * self._widened_values
         scores = 0
         if spec.attention_sinks:  # in fp32, and rounded: of a piece of the new tokens
             row, each = spec.num_heads * length, 4 if self.dtype == "fp32" else 14
@@ -262,6 +271,11 @@ class Sizes:
         if spec.linear_attention is not None:
             needed = max(needed, spec.linear_attention.workspace(tokens))
         return needed
+
+    @property
+    def _widened_values(self) -> int:
+        """Of a cached token, what PyTorch makes of codes on the way to a copy: they and fp32."""
+        return 5 * self.spec.kv_values_per_token if self.kv_dtype == INT8 else 0
 
     def _layer(self, tokens: int) -> int:
         """The router's scores and the shared experts, or a dense layer."""

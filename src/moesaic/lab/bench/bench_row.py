@@ -21,8 +21,9 @@ from moesaic.lab.bench.cases import Case
 from moesaic.lab.bench.rates import MeasuredRates, Rates
 from moesaic.lab.simulate.floor import Floor
 from moesaic.machines.sim.physics import Physics
-from moesaic.model_info.attended import attended
+from moesaic.model_info.attended import Attended, attended
 from moesaic.model_info.dense_bytes import DensePrecision, packed_dense_bytes
+from moesaic.model_info.kv_dtypes import AS_COMPUTED, kv_token_bytes
 from moesaic.model_info.model_spec import ModelSpec
 
 
@@ -81,7 +82,8 @@ class BenchRow:
         """The floor of all repetitions together."""
         spec, plan, runs = self.config.spec, self.config.plan, self.runs
         packed = packed_dtype(self.config.settings, plan.dtype)
-        floor = make_floor(rates, spec, plan.dtype, plan.expert_dtype, packed)
+        kept = self.config.settings.kv_dtype
+        floor = make_floor(rates, spec, plan.dtype, plan.expert_dtype, packed, kept)
         last = spec.expert_bytes(plan.expert_dtype)  # it may still be under way
         arrived = max(runs.measured.bytes_moved - last, 0)
         return run_floor_s(floor, runs.steps, runs.measured.reports, arrived)
@@ -142,6 +144,7 @@ class CpuFloor:
     expert_dtype: str
     rates: Rates
     packed: DensePrecision | None = None  # of the dense matrices, where they are packed
+    kv_dtype: str = AS_COMPUTED
 
     def step_s(self, step: Step, report: StepReport) -> float:
         reading = self.bytes_read(step, report) / (self.rates.read_gb_s * GB)
@@ -157,9 +160,16 @@ class CpuFloor:
             self.expert_dtype
         )
         seen = attended(spec, step)
-        remembered = round(spec.num_layers * seen.kv_tokens) * spec.kv_values_per_token
         states = round(spec.num_layers * seen.state_bytes)
-        return experts + self._dense_bytes() + weight_bytes(remembered, self.dtype) + states
+        return experts + self._dense_bytes() + self._remembered_bytes(seen) + states
+
+    def _remembered_bytes(self, seen: Attended) -> int:
+        """Keys and values; layers with a window have them as computed."""
+        layers, windowed = self.spec.num_layers, seen.windowed_tokens
+        kept = kv_token_bytes(self.spec, self.dtype, self.kv_dtype)
+        as_computed = kv_token_bytes(self.spec, self.dtype)
+        whole = round(layers * (seen.kv_tokens - windowed)) * kept
+        return whole + round(layers * windowed) * as_computed
 
     def _dense_bytes(self) -> int:
         """All that every step reads: everything but routed experts and embedding."""
@@ -195,12 +205,13 @@ def make_floor(
     dtype: str,
     expert_dtype: str,
     packed: DensePrecision | None = None,
+    kv_dtype: str = AS_COMPUTED,
 ) -> StepFloor:
     if rates.accelerator is None:
-        return CpuFloor(spec, dtype, expert_dtype, rates.cpu, packed)
+        return CpuFloor(spec, dtype, expert_dtype, rates.cpu, packed, kv_dtype)
     # Where parts differ, as if all were the smallest: it is a floor.
     dense = dtype if packed is None else min(packed, key=BITS_PER_WEIGHT.__getitem__)
-    return Floor(Physics(_machine(rates), spec, expert_dtype, dense))
+    return Floor(Physics(_machine(rates), spec, expert_dtype, dense, kv_dtype))
 
 
 def run_floor_s(

@@ -1,5 +1,5 @@
-"""What storing a model's experts, or its other weights, in fewer bits costs: measured on a text
-and on questions.
+"""What storing a model's experts, its other weights or its KV cache in fewer bits costs: measured
+on a text and on questions.
 
 One precision is in memory at a time: the reference's logits wait on disk, and every other is
 compared with them while it reads the same text. Then all of them answer the same questions.
@@ -31,6 +31,7 @@ from moesaic.kernels.dtypes import torch_dtype
 from moesaic.lab.evaluation.answers import answers
 from moesaic.lab.evaluation.items import Question
 from moesaic.lab.evaluation.results import ItemResult
+from moesaic.model_info.kv_dtypes import stored_as
 
 # What a cheaper way of computing the same model costs: the next-token distributions of two runs
 # over the same text, compared. Knows logits only, not their origin. KL(reference || other) is in
@@ -123,6 +124,7 @@ Bar = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 class ExpertQuality:
     expert_dtype: str
     dense_dtype: str  # of all other matrices
+    kv_dtype: str  # of the KV cache
     expert_bytes: int
     load_s: float  # reading all weights, converting them, and getting to know the machine
     quality: Quality  # compared with the first
@@ -134,9 +136,10 @@ def prepare_precisions(
     settings: EngineSettings,
     expert_dtypes: Sequence[str],
     dense_dtypes: Sequence[str] = (),
+    kv_dtypes: Sequence[str] = (),
 ) -> list[Prepared]:
-    """The reference, which has the settings' own precision, and others, in which either the
-    experts or the other weights differ; what cannot be run is refused here."""
+    """The reference, which has the settings' own precision, and others, in which the experts, the
+    other weights or the KV cache differ; what cannot be run is refused here."""
     own = prepare(model, settings)
     settings = replace(settings, accelerator=own.settings.accelerator)  # one device for all
     others = [
@@ -149,12 +152,21 @@ def prepare_precisions(
         for dtype in dense_dtypes
         if dtype != own.plan.dense_dtype
     ]
+    others += [
+        replace(settings, kv_dtype=dtype)
+        for dtype in kv_dtypes
+        if stored_as(dtype, own.plan.dtype) != _kv_dtype(own)
+    ]
     if not others:
         raise ImpossibleSetting(
             f"there is nothing to compare {own.plan.expert_dtype} experts with: name other expert "
             "dtypes, such as int8 and int4"
         )
     return [own, *(prepare(model, each) for each in others)]
+
+
+def _kv_dtype(prepared: Prepared) -> str:
+    return stored_as(prepared.settings.kv_dtype, prepared.plan.dtype)
 
 
 def compare_precisions(
@@ -201,7 +213,8 @@ def _measure(
     finally:
         model.close()
     size = model.runner.machine.store.bytes
-    return ExpertQuality(expert_dtype, dense_dtype, size, load_s, quality, tuple(given))
+    kv_dtype = _kv_dtype(prepared)
+    return ExpertQuality(expert_dtype, dense_dtype, kv_dtype, size, load_s, quality, tuple(given))
 
 
 def _read(

@@ -12,7 +12,7 @@ from moesaic.core.dtypes import weight_bytes
 from moesaic.core.report import StepReport
 from moesaic.core.step import Step
 from moesaic.core.units import GB
-from moesaic.machines.sim.physics import ACTIVATION_BYTES, Physics
+from moesaic.machines.sim.physics import Physics
 from moesaic.model_info.attended import attended
 
 
@@ -67,7 +67,7 @@ class Floor:
             + dense_layers * model.dense_ffn_params
         )
         seen = attended(model, step)
-        per_layer = seen.kv_tokens * model.kv_values_per_token * ACTIVATION_BYTES
+        per_layer = self._physics.kv_read_bytes(seen.kv_tokens, seen.windowed_tokens)
         kv_bytes = model.num_layers * (per_layer + seen.state_bytes)
         reading = (weight_bytes(params + model.head_params, dtype) + kv_bytes) / self._gpu
         flops = 2.0 * params * step.tokens + 2.0 * model.head_params * step.num_sequences

@@ -17,6 +17,7 @@ from moesaic.engine.memory.fitting import largest
 from moesaic.engine.memory.sizes import Sizes
 from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.machines.sim.kv_cache import IN_GPU_MEMORY, READ_OVER_PCIE
+from moesaic.model_info.kv_dtypes import AS_COMPUTED, INT8
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.policy_set import PolicySet
 
@@ -35,6 +36,7 @@ class Need(NamedTuple):
     context: int
     played: int
     kv_cache: str
+    kv_dtype: str = AS_COMPUTED
 
     @property
     def length(self) -> int:
@@ -45,7 +47,7 @@ class Need(NamedTuple):
         """Activations, keys and values are in 16 bit."""
         return Sizes(
             self.model, "bf16", self.expert_dtype, self.sequences, self.step_tokens,
-            lanes=2, by_rows=True,
+            lanes=2, by_rows=True, kv_dtype=self.kv_dtype,
         )  # fmt: skip
 
     @property
@@ -133,6 +135,8 @@ def _changes(need: Need, policies: PolicySet, gpu_memory_gb: float) -> Iterator[
         yield f"--context {largest(0, need.context, lambda n: fits(context=n))} or less"
     if need.kv_cache == IN_GPU_MEMORY and fits(kv_cache=READ_OVER_PCIE):
         yield f"--kv-cache {READ_OVER_PCIE}"
+    if need.kv_dtype != INT8 and fits(kv_dtype=INT8):
+        yield f"--kv-dtype {INT8}"
     for dtype in ("int8", "int4"):
         if need.expert_dtype not in ("int8", dtype) and fits(expert_dtype=dtype):
             yield f"a smaller --expert-dtype ({dtype})"

@@ -32,6 +32,7 @@ class RunOptions(TypedDict, total=False):
     batch: int
     context: int
     kv_cache: str
+    kv_dtype: str
     prompts: int
     warmup: int | None
     profile_tokens: int

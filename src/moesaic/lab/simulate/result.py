@@ -72,6 +72,7 @@ class Result:
             "batch": settings.batch,
             "context": settings.context,
             "kv_cache": settings.kv_cache,
+            "kv_dtype": settings.kv_dtype,
             "belief": settings.belief,
             "belief_error": dict(settings.belief_error),
             "steps": len(self.latencies_s),

@@ -11,6 +11,7 @@ from moesaic.hardware.machine_spec import MachineSpec
 from moesaic.lab.fallback_script import check_ratio
 from moesaic.lab.simulate.gpu_memory import Need, check_memory
 from moesaic.machines.sim.kv_cache import IN_GPU_MEMORY, KV_CACHES
+from moesaic.model_info.kv_dtypes import AS_COMPUTED, KV_DTYPES
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.policies.expert_profile import ExpertProfile
 from moesaic.policies.gate.base import Gate
@@ -42,6 +43,7 @@ class Settings:
     batch: int = 1  # decode: sequences in parallel
     context: int = 0  # decode: tokens in the KV cache before the trace's own
     kv_cache: str = IN_GPU_MEMORY  # where it lies, one of KV_CACHES
+    kv_dtype: str = AS_COMPUTED  # of layers that keep every token
     prompts: int = 4  # prefill: measured prompts
     warmup: int | None = None  # steps before measuring; None: 32 decode steps or 1 prompt
     profile_tokens: int = 256  # of the trace before what is replayed: the initial placement's
@@ -64,6 +66,7 @@ class Settings:
         _known("phase", self.phase, PHASES)
         _known("belief", self.belief, BELIEFS)
         _known("place of the KV cache", self.kv_cache, KV_CACHES)
+        _known("KV dtype", self.kv_dtype, KV_DTYPES)
         for name in ("tokens", "batch", "prompts"):
             if getattr(self, name) < 1:
                 raise ImpossibleSetting(f"{name} is {getattr(self, name)}; it must be at least 1")
@@ -149,6 +152,7 @@ class Settings:
             self.context if decodes else 0,
             self.warmup_steps + self.steps if decodes else self.tokens,
             self.kv_cache,
+            self.kv_dtype,
         )
 
     def with_system(self, system: System) -> Settings:

@@ -161,7 +161,9 @@ def assemble(
     memory is DIMMs, `localized` are the experts that lie whole in one, by its number; all others
     are striped."""
     model, policies = settings.model, settings.policies.for_phase(settings.phase)
-    physics = Physics(settings.machine, model, settings.expert_dtype, settings.dense_dtype)
+    physics = Physics(
+        settings.machine, model, settings.expert_dtype, settings.dense_dtype, settings.kv_dtype
+    )
     shape = Shape(model.num_moe_layers, model.num_experts, model.top_k)
     composition = Composition(policies, shape, settings.slots, settings.checked)
     placed = composition.placement(counts)

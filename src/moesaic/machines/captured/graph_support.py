@@ -8,12 +8,15 @@ from moesaic.hardware.nvidia import nvidia_driver
 from moesaic.kernels.base import ExpertKernel
 from moesaic.kernels.native import NativeKernel
 from moesaic.machines.support import ExecutorKind, refusal
+from moesaic.model_info.kv_dtypes import AS_COMPUTED
 from moesaic.models.decoder import Decoder
 
 
-def why_layerwise(decoder: Decoder, kernel: ExpertKernel) -> str | None:
+def why_layerwise(
+    decoder: Decoder, kernel: ExpertKernel, kv_dtype: str = AS_COMPUTED
+) -> str | None:
     """What keeps decode steps from being captured; None: nothing."""
-    lacking = refusal(ExecutorKind.CAPTURED, decoder.architecture.network)
+    lacking = refusal(ExecutorKind.CAPTURED, decoder.architecture.network, kv_dtype)
     if lacking is not None:
         return lacking
     if decoder.dtype is not torch.bfloat16:

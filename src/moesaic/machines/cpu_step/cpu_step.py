@@ -35,7 +35,7 @@ def cpu_step(network: Network, pool: _native.Pool, view: View, timeline: Timelin
     if decoder.dense is not None:
         decoder.dense.use(pool)
         keep_freed_memory()
-    why = why_layerwise(decoder, network.store)
+    why = why_layerwise(decoder, network.store, network.cache.kv_dtype)
     if why is not None:
         return why
     step = NativeStep(decoder, network.store, network.cache, pool)

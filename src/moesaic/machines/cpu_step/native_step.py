@@ -47,9 +47,7 @@ class NativeStep:
         assert _native.cache_block == KV_BLOCK, "kernels and cache agree about a block"
         self._memory.table, self._memory.blocks = cache.table.ctypes.data, cache.first.shape[1]
         for number in range(len(decoder.layers)):
-            layer = _native.StepLayerCache()
-            layer.first, layer.second = (part.data_ptr() for part in cache.of(number))
-            self._memory.add_layer(layer)
+            self._memory.add_layer(_layer_cache(cache, number))
         self._layouts: dict[int, ResultLayout] = {}  # by number of tokens
         self._inputs = np.zeros((3, MAX_TOKENS), dtype=np.int64)
         self._call = _native.StepCall()  # of every step, made once
@@ -101,6 +99,16 @@ class NativeStep:
             np.ascontiguousarray([each.experts for each in routings], dtype=np.int64),
             np.ascontiguousarray([each.weights for each in routings], dtype=np.float32),
         )
+
+
+def _layer_cache(cache: BlockCache, number: int) -> _native.StepLayerCache:
+    layer = _native.StepLayerCache()
+    for to, kept in zip((layer.first, layer.second), cache.kept(number), strict=True):
+        if kept.scales is None:
+            to.values = kept.values.data_ptr()
+        else:
+            to.codes, to.scales = kept.values.data_ptr(), kept.scales.data_ptr()
+    return layer
 
 
 def _check_forced(forced: Forced, shape: tuple[int, ...]) -> None:

@@ -13,6 +13,7 @@ from moesaic.kernels.native_format import ACTIVATIONS, DTYPES
 from moesaic.kernels.native_linear import DenseRunner, PackedNetwork, PackedWeight
 from moesaic.machines.real.expert_store import ExpertStore
 from moesaic.machines.support import ExecutorKind, refusal
+from moesaic.model_info.kv_dtypes import AS_COMPUTED
 from moesaic.model_info.network import (
     DenseSpec,
     GroupedAttentionSpec,
@@ -30,9 +31,9 @@ from moesaic.models.linear import Linear
 _QK_NORM = {"head": 1, "projection": 2}
 
 
-def why_layerwise(decoder: Decoder, store: ExpertStore) -> str | None:
+def why_layerwise(decoder: Decoder, store: ExpertStore, kv_dtype: str = AS_COMPUTED) -> str | None:
     """What keeps this network from being run by the native step; None: nothing."""
-    lacking = refusal(ExecutorKind.CPU_STEP, decoder.architecture.network)
+    lacking = refusal(ExecutorKind.CPU_STEP, decoder.architecture.network, kv_dtype)
     if lacking is not None:
         return lacking
     dtype = decoder.dtype

@@ -21,19 +21,22 @@ from moesaic.hardware.ndp_unit_time import Expert, channel_bytes, unit_ns
 from moesaic.hardware.processors import Processor
 from moesaic.hardware.roofline import fixed_ns, measured_factor, roofline_ns
 from moesaic.model_info.attended import attended
+from moesaic.model_info.kv_dtypes import AS_COMPUTED, kv_token_bytes
 from moesaic.model_info.model_spec import ModelSpec
 
-ACTIVATION_BYTES = 2  # activations and the KV cache are 16-bit
+ACTIVATIONS = "bf16"  # and the KV cache, unless it is in int8
 
 
 @dataclass(frozen=True, slots=True)
 class Physics:
-    """One model on one machine; `expert_dtype` and `dense_dtype` are how weights are stored."""
+    """One model on one machine; `expert_dtype` and `dense_dtype` are how weights are stored,
+    `kv_dtype` the KV cache of layers that keep every token."""
 
     machine: MachineSpec
     model: ModelSpec
     expert_dtype: str = "bf16"
     dense_dtype: str = "bf16"
+    kv_dtype: str = AS_COMPUTED
 
     @property
     def topology(self) -> Topology:
@@ -121,7 +124,7 @@ class Physics:
         params = model.attention_params + model.router_params
         size = weight_bytes(params, self.dense_dtype)
         seen = attended(model, step)
-        size += round(seen.kv_tokens * model.kv_values_per_token * ACTIVATION_BYTES)
+        size += round(self.kv_read_bytes(seen.kv_tokens, seen.windowed_tokens))
         size += round(seen.state_bytes)
         flops = 2 * params * tokens + seen.pairs * model.attention_flops_per_pair
         flops += seen.state_flops
@@ -131,8 +134,16 @@ class Physics:
 
     def kv_bytes(self, step: Step) -> int:
         """Keys and values of earlier tokens that one layer's attention reads."""
-        earlier = attended(self.model, step).kv_tokens - step.tokens
-        return round(max(earlier, 0.0) * self.model.kv_values_per_token * ACTIVATION_BYTES)
+        seen, model = attended(self.model, step), self.model
+        windowed = seen.windowed_tokens - step.tokens * len(model.window_layers) / model.num_layers
+        return round(self.kv_read_bytes(max(seen.kv_tokens - step.tokens, 0.0), max(windowed, 0.0)))
+
+    def kv_read_bytes(self, tokens: float, windowed: float = 0.0) -> float:
+        """Keys and values of so many tokens in one layer; those that layers with a window keep are
+        not rounded."""
+        as_computed = kv_token_bytes(self.model, ACTIVATIONS)
+        kept = kv_token_bytes(self.model, ACTIVATIONS, self.kv_dtype)
+        return tokens * as_computed - (tokens - windowed) * (as_computed - kept)
 
     def kv_on_cpu_ns(self, step: Step) -> int:
         """One layer's attention to earlier tokens, by the CPU."""

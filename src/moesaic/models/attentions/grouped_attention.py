@@ -44,8 +44,8 @@ class GroupedAttention:
         native = None if packed is None else packed.runner.attention
         mixed = None
         if native is not None and native.wants_batch(step.most_tokens) and not self.spec.window:
-            rows = step.cache.rows(self.layer)
-            batch = AttendedBatch(query, key, value, rows, step.in_blocks)
+            rows, scales = step.cache.rows(self.layer), step.cache.scales(self.layer)
+            batch = AttendedBatch(query, key, value, rows, step.in_blocks, scales)
             if native.takes_batch(batch):
                 mixed = native.attend_batch(batch, scores).flatten(1)
         if mixed is None:
@@ -139,7 +139,7 @@ class GroupedAttention:
         if in_place is None and native is not None:
             keys, values = (part.unflatten(-1, (-1, head)) for part in cache.rows(self.layer))
             blocks = Blocks(cache.table[slot], cache.length(slot) + tokens)
-            attended = Attended(rows, keys, values, 0, new, blocks)
+            attended = Attended(rows, keys, values, 0, new, blocks, cache.scales(self.layer))
             if native.takes(query, attended):
                 return attended
         seen = in_place or cache.extend(self.layer, slot, *new)

@@ -2,7 +2,9 @@
 
 A cache has slots, one per running sequence. Per layer and token it keeps two vectors, whatever
 they mean to the attention: keys and values, or the latent and its rotary key. A layer with a
-sliding window keeps only the last tokens, one with linear attention a state.
+sliding window keeps only the last tokens, one with linear attention a state. Vectors are kept as
+they are computed or, in layers that keep every token, in int8: new ones are rounded before they are
+used, so that a token says the same however a prompt was cut.
 """
 
 from __future__ import annotations
@@ -16,13 +18,16 @@ from numpy.typing import NDArray
 
 from moesaic.core.errors import ImpossibleSetting
 from moesaic.model_info.kv_blocks import KV_BLOCK, blocks_of
+from moesaic.model_info.kv_dtypes import AS_COMPUTED, INT8
 from moesaic.model_info.model_spec import ModelSpec
 from moesaic.model_info.sliding_window import window_rows
 from moesaic.models.attentions.block_table import BlockTable
 from moesaic.models.attentions.checkpoint import Checkpoint
+from moesaic.models.attentions.kept_vectors import KeptVectors, LayerVectors
 from moesaic.models.attentions.recurrent_buffer import RecurrentBuffer
 from moesaic.models.attentions.window_buffer import WindowBuffer
 
+_STORED = {"bf16": torch.bfloat16, INT8: torch.int8}
 _GONE = "what the next one sees has left the sliding window, or no state is as old"
 
 
@@ -35,7 +40,8 @@ class KVCache(Protocol):
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
         """A layer's vectors of all tokens so far, or of those that the new ones see, and then of
         `tokens` new ones, for the caller to write. The length stays, so that every layer of a step
-        writes at the same place. None where they do not lie side by side: `extend` copies them."""
+        writes at the same place. None where they do not lie side by side, or are not kept as they
+        are computed: `extend` copies them."""
 
     def extend(
         self, layer: int, slot: int, first: torch.Tensor, second: torch.Tensor
@@ -51,6 +57,9 @@ class KVCache(Protocol):
 
     def rows(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
         """All blocks of a layer that sees everything, one after the other: [rows, width] each."""
+
+    def scales(self, layer: int) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """Of codes, what they are multiplied by: [rows, heads] each; None: there are no codes."""
 
     def states(self, layer: int) -> RecurrentBuffer:
         """Of a layer with linear attention, which writes them at `length`."""
@@ -70,9 +79,15 @@ def cache_widths(spec: ModelSpec) -> tuple[int, int]:
     return width, width
 
 
+def scaled_parts(spec: ModelSpec) -> int:
+    """How many parts of a vector have a scale each, where the cache keeps codes."""
+    return 1 if spec.latent_attention is not None else spec.num_kv_heads
+
+
 class BlockCache:
     """`first` and `second` [layers, blocks, KV_BLOCK, width] hold the vectors of every token that a
     layer without a window has seen; they stay where they are, so that captured kernels find them.
+    In int8 they are codes, but for the rotary key of latent attention (see `kv_codes.py`).
     `table` says which blocks a sequence has; at first every slot has its own, side by side. Layers
     with a sliding window have a `WindowBuffer` each, those with linear attention a
     `RecurrentBuffer`."""
@@ -86,10 +101,12 @@ class BlockCache:
         device: str = "cpu",
         step_tokens: int | None = None,
         blocks: int | None = None,
+        kv_dtype: str = AS_COMPUTED,
     ) -> None:
         """`step_tokens`: new tokens of a sequence at once, at most; None: as many as fit. Layers
         with a window keep the fewer tokens the fewer these are. `blocks`: of all sequences
-        together; None: as many as they can need."""
+        together; None: as many as they can need. `dtype` is what the network is computed in,
+        `kv_dtype` what blocks have (see `kv_dtypes.py`)."""
         widths = cache_widths(spec)
         others = {*spec.window_layers, *spec.linear_layers}
         full = [n for n in range(spec.num_layers) if n not in others]
@@ -98,27 +115,48 @@ class BlockCache:
         self.blocks = slots * of_slot if blocks is None else blocks
         self._table = BlockTable(slots, of_slot, self.blocks, device)
         shape = (len(full), self.blocks, KV_BLOCK)
-        self.first, self.second = (
-            torch.zeros((*shape, width), dtype=dtype, device=device) for width in widths
+        self._dtype, stored = dtype, _STORED.get(kv_dtype, dtype)
+        turning = kv_dtype == INT8 and spec.latent_attention is not None  # second: rotary keys
+        self._kept = tuple(
+            KeptVectors(shape, width, kept, scaled_parts(spec), device)
+            for width, kept in zip(widths, (stored, dtype if turning else stored), strict=True)
         )
+        like = torch.empty(0, dtype=dtype, device=device)
         longest_step = max_length if step_tokens is None else step_tokens
         rows = window_rows(spec.sliding_window, max_length, longest_step)
         self._windows = {
-            layer: WindowBuffer(spec.sliding_window, slots, rows, widths, self.first)
+            layer: WindowBuffer(spec.sliding_window, slots, rows, widths, like)
             for layer in spec.window_layers
         }
         linear = spec.linear_attention
         self._states: dict[int, RecurrentBuffer] = {}
         if linear is not None:
             self._states = {
-                layer: RecurrentBuffer(linear, slots, self.first) for layer in spec.linear_layers
+                layer: RecurrentBuffer(linear, slots, like) for layer in spec.linear_layers
             }
         self._lengths = [0] * slots
-        self.slots, self.max_length = slots, max_length
+        self.slots, self.max_length, self.kv_dtype = slots, max_length, kv_dtype
+
+    @property
+    def first(self) -> torch.Tensor:
+        return self._kept[0].values
+
+    @property
+    def second(self) -> torch.Tensor:
+        return self._kept[1].values
+
+    @property
+    def parts(self) -> list[torch.Tensor]:
+        """All that blocks hold: [layers, blocks, KV_BLOCK, any width] each."""
+        return [part for kept in self._kept for part in kept.parts]
+
+    @property
+    def has_codes(self) -> bool:
+        return self._kept[0].scales is not None
 
     @property
     def nbytes(self) -> int:
-        buffers = [self.first, self.second]
+        buffers = self.parts
         for each in self._windows.values():
             buffers += [each.first, each.second]
         states = sum(each.nbytes for each in self._states.values())
@@ -177,6 +215,17 @@ class BlockCache:
         first, second = self.of(layer)
         return first.flatten(0, 1), second.flatten(0, 1)
 
+    def kept(self, layer: int) -> tuple[LayerVectors, LayerVectors]:
+        """The same with scales, where there are codes."""
+        first, second = (kept.of(self._rows[layer]) for kept in self._kept)
+        return first, second
+
+    def scales(self, layer: int) -> tuple[torch.Tensor, torch.Tensor] | None:
+        first, second = (part.scales for part in self.kept(layer))
+        if first is None or second is None:
+            return None
+        return first.flatten(0, 1), second.flatten(0, 1)
+
     def states(self, layer: int) -> RecurrentBuffer:
         return self._states[layer]
 
@@ -200,6 +249,8 @@ class BlockCache:
         end = start + tokens
         if layer in self._windows:
             return self._windows[layer].reserve(slot, start, tokens)
+        if self.first.dtype != self._dtype:
+            return None
         blocks = self.table[slot, : blocks_of(end)]
         if (blocks[1:] != blocks[:-1] + 1).any():
             return None
@@ -212,20 +263,20 @@ class BlockCache:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         both = self.reserve(layer, slot, len(first))
         if both is None:
-            return self._extend_scattered(layer, slot, first, second)
+            return self._extend_copied(layer, slot, first, second)
         for kept, new in zip(both, (first, second), strict=True):
             kept[len(kept) - len(new) :] = new
         return both
 
-    def _extend_scattered(
+    def _extend_copied(
         self, layer: int, slot: int, first: torch.Tensor, second: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """A copy of what lies in several places."""
-        rows = self.rows_of(slot, self._lengths[slot] + len(first))
-        parts = [part.flatten(0, 1) for part in self.of(layer)]
-        for kept, new in zip(parts, (first, second), strict=True):
-            kept[rows[len(rows) - len(new) :]] = new
-        return parts[0][rows], parts[1][rows]
+        """A copy of what lies in several places, or is kept in another precision."""
+        rows, row = self.rows_of(slot, self._lengths[slot] + len(first)), self._rows[layer]
+        for kept, new in zip(self._kept, (first, second), strict=True):
+            kept.write(row, rows[len(rows) - len(new) :], new)
+        both = [kept.read(row, rows, self._dtype) for kept in self._kept]
+        return both[0], both[1]
 
     def rows_of(self, slot: int, length: int) -> torch.Tensor:
         """Where a sequence's first `length` tokens lie, among the rows of all blocks. Made on the
@@ -253,7 +304,7 @@ class BlockCache:
         assert length <= self._lengths[source], "no more can be copied than is there"
         assert self.reaches(source, length), f"{length} tokens: {_GONE}"
         to, here = self.rows_of(slot, length), self.rows_of(source, length)
-        for part in (self.first, self.second):
+        for part in self.parts:
             rows = part.flatten(1, 2)
             for layer in range(len(rows)):  # one by one: the copy in between stays small
                 rows[layer, to] = rows[layer, here]
@@ -263,7 +314,7 @@ class BlockCache:
 
     def copy_block(self, source: int, to: int, rows: int) -> None:
         """The first rows of a block, in all layers that see everything."""
-        for part in (self.first, self.second):
+        for part in self.parts:
             part[:, to, :rows] = part[:, source, :rows]
 
     @property
