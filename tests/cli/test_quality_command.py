@@ -102,6 +102,17 @@ def test_the_table_has_a_row_for_each(tmp_path: Path) -> None:
     assert [row[0].strip() for row in rows] == ["fp32", "int8", "int4"]
 
 
+def test_a_kv_cache_in_int8_is_compared(tmp_path: Path) -> None:
+    words = ("--threads", 1, "--tokens", 60, "--problems", 0)
+    output = run_json("quality", talking().folder, *words, "--kv-dtypes", "int8,auto")
+    rows = output["rows"]
+    assert [(row["expert_dtype"], row["kv_dtype"]) for row in rows] == [
+        ("fp32", "fp32"), ("fp32", "int8"),
+    ]  # fmt: skip
+    assert rows[0]["mean_kl"] == 0
+    assert 0 < rows[1]["mean_kl"] < 0.1
+
+
 def test_every_precision_solves_the_same_problems(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,5 @@
-"""Are vectors of the KV cache rounded to int8 as they should be, and attended to as what their codes
-stand for?"""
+"""Are vectors of the KV cache rounded to int8 as they should be, and attended to as what their
+codes stand for?"""
 
 from __future__ import annotations
 
@@ -103,4 +103,5 @@ def test_codes_without_scales_are_left_to_pytorch() -> None:
     sequence = Attended(slice(0, 20), codes, codes)
     assert not attention.takes(queries, sequence)
     assert attention.takes(queries, sequence._replace(scales=(scales, scales)))
-    assert not attention.takes(queries, Attended(slice(0, 20), queries, queries, scales=(scales,) * 2))
+    with_scales = Attended(slice(0, 20), queries, queries, scales=(scales, scales))
+    assert not attention.takes(queries, with_scales)

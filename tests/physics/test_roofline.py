@@ -75,6 +75,16 @@ def test_attention_reads_its_weights_and_the_cache() -> None:
     assert PHYSICS.attention_ns(CPU, ONE) == round(61_400 / 6)
 
 
+def test_a_kv_cache_in_int8_is_half_as_many_bytes_and_scales() -> None:
+    step, token = Step.of([(1, 1000)]), MODEL.kv_values_per_token
+    codes = Physics(small_machine(), MODEL, kv_dtype="int8")
+    assert PHYSICS.kv_bytes(step) == 1000 * 2 * token
+    assert codes.kv_bytes(step) == 1000 * (token + 4 * MODEL.num_kv_heads)
+    assert codes.attention_ns(GPU, step) < PHYSICS.attention_ns(GPU, step)
+    windows = replace(MODEL, sliding_window=100, window_layers=tuple(range(MODEL.num_layers)))
+    assert Physics(small_machine(), windows, kv_dtype="int8").kv_bytes(step) == 99 * 2 * token
+
+
 def test_attention_of_a_long_prompt_is_bound_by_products() -> None:
     """1,000 tokens: 61.2 MFLOP for the projections, and 400 FLOP for each of the 500,500 pairs of
     a token and one at or before it."""

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from moesaic.machines.support import TABLE, ExecutorKind, fastest, missing, refusal
+from moesaic.machines.support import KV_TABLE, TABLE, ExecutorKind, fastest, missing, refusal
 from moesaic.model_info.expert_shape import ClampedSwiglu, ExpertShape
 from moesaic.model_info.features import Feature, features_of
+from moesaic.model_info.kv_dtypes import KV_DTYPES
 from moesaic.model_info.linear_attention import LinearAttentionSizes
 from moesaic.model_info.model_zoo import known_models, load_model
 from moesaic.model_info.network import (
@@ -184,3 +185,12 @@ def test_who_decodes_the_known_models(executor: ExecutorKind) -> None:
     networks = {s.name: plain_architecture(s).network for s in specs if s.family in RUNNABLE}
     found = {name for name, each in networks.items() if fastest(executor, each)[0] is not executor}
     assert found == LAYERWISE
+
+
+def test_the_precision_of_the_kv_cache_is_refused_by_name() -> None:
+    assert KV_TABLE.keys() == KV_DTYPES.keys()
+    for executor in ExecutorKind:
+        assert refusal(executor, NETWORK, "bf16") is None
+    assert refusal(ExecutorKind.CPU_STEP, NETWORK, "int8") is None
+    assert refusal(ExecutorKind.LAYERWISE, NETWORK, "int8") is None
+    assert refusal(ExecutorKind.CAPTURED, NETWORK, "int8") == "captured lacks a KV cache in int8"
