@@ -52,8 +52,8 @@ def test_every_change_that_is_advised_is_enough() -> None:
     advice = str(refused.value).partition("Use ")[2]
     numbers = re.fullmatch(
         r"a cache ratio of at most ([\d.]+), or --batch (\d+) or less, or --context (\d+) or less, "
-        r"or --kv-cache main, or a smaller --expert-dtype \(int8\), or a larger card "
-        r"\(--set gpu.memory_gb=([\d.]+)\)",
+        r"or --kv-cache main, or --kv-dtype int8, or a smaller --expert-dtype \(int8\), or a "
+        r"larger card \(--set gpu.memory_gb=([\d.]+)\)",
         advice,
     )
     assert numbers is not None, advice
@@ -64,6 +64,7 @@ def test_every_change_that_is_advised_is_enough() -> None:
         {"context": int(context)},
         {"kv_cache": "main"},
         {"kv_cache": "main-cpu"},
+        {"kv_dtype": "int8"},
     ]
     for change in enough:
         settings(**{"batch": 256, **change})
