@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-for folder in ("hiding", "serve"):  # which tests of other folders use, too
-    sys.path.insert(0, str(Path(__file__).parent / folder))
+sys.path.insert(0, str(Path(__file__).parent / "serve"))  # its servers are the page's, too
+sys.path.insert(0, str(Path(__file__).parent / "hiding"))
 
 from hiding import hide
 

@@ -165,7 +165,7 @@ class Engine:
                 "state": state,
                 "request_id": f"{place:032x}",
                 "blocks": blocks,
-                "tokens": 64 * blocks - 17,
+                "tokens": 64 * blocks - 17 if blocks else 751,
                 "cached_tokens": cached,
             }
             for place, (client, state, blocks, cached) in enumerate(

@@ -48,7 +48,7 @@ HOSTILE = """<script>window.hacked = 1</script><img src=x onerror="window.hacked
 </code></pre><script>window.hacked = 1</script>
 ```
 """
-CALLS = [
+CALLS: list[dict[str, Any]] = [
     {"index": 0, "id": "call_1", "function": {"name": "weather", "arguments": ""}},
     {"index": 0, "function": {"arguments": '{"city": "Zü'}},
     {"index": 0, "function": {"arguments": 'rich", "unit": "<b>"}'}},
@@ -77,7 +77,7 @@ ERRORS: dict[str, tuple[int, dict[str, Any], dict[str, str]]] = {
 }
 
 
-async def deltas(asked: str, left: asyncio.Event) -> AsyncIterator[dict[str, Any]]:
+async def deltas(asked: str, left: asyncio.Event, pause_s: float) -> AsyncIterator[dict[str, Any]]:
     """What comes before the end of the answer."""
     if asked == "reason":
         for piece in pieces(REASONING):
@@ -97,21 +97,21 @@ async def deltas(asked: str, left: asyncio.Event) -> AsyncIterator[dict[str, Any
     else:
         for piece in pieces(TEXTS.get(asked, f"You said: {asked}")):
             yield {"content": piece}
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(pause_s)
 
 
 def pieces(text: str, size: int = 40) -> list[str]:
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 
-async def events(asked: str, left: asyncio.Event) -> AsyncIterator[bytes]:
+async def events(asked: str, left: asyncio.Event, pause_s: float) -> AsyncIterator[bytes]:
     yield b": the request was accepted\n\n"
     yield _chunk({"role": "assistant", "content": ""})
     if asked == "break":
         yield _chunk({"content": "It begins"})
         yield _event({"error": {"message": "the step failed", "type": "server_error"}})
         return
-    async for delta in deltas(asked, left):
+    async for delta in deltas(asked, left, pause_s):
         yield _chunk(delta)
     if asked == "cut":
         return

@@ -50,7 +50,8 @@ class Scripted:
         self.insight_status = 200
         self.stepped = True
         self.lost = False
-        self.pause_s = 0.1
+        self.pause_s = 0.1  # between snapshots
+        self.token_s = 0.001  # between pieces of an answer
         self.answers: dict[str, str] = {}  # what is answered to other messages
         self.asked: list[dict[str, Any]] = []
         self.captures: list[dict[str, Any]] = []
@@ -72,7 +73,9 @@ class Scripted:
         if said in ERRORS:
             status, error, headers = ERRORS[said]
             return JSONResponse({"error": error}, status, headers)
-        return StreamingResponse(events(said, self.left), media_type="text/event-stream")
+        return StreamingResponse(
+            events(said, self.left, self.token_s), media_type="text/event-stream"
+        )
 
     async def _model(self, request: Request) -> Response:
         return self._no_insight(request) or JSONResponse(self.engine.model())

@@ -153,7 +153,10 @@ def test_settings_are_sent_and_mistakes_are_named(page: Any, scripted: Any) -> N
     page.js("document.getElementById('set-max_tokens').value = '64'")
     page.click("#settings .main")
     page.until("!document.getElementById('settings').open")
-    assert page.text("#settings-note") == "system prompt · temperature 0.5 · max_tokens 64 · thinking off · tools"
+    assert (
+        page.text("#settings-note")
+        == "system prompt · temperature 0.5 · max_tokens 64 · thinking off · tools"
+    )
     ask(page, "hello")
     answered(page)
     (body,) = scripted.asked
@@ -207,7 +210,10 @@ def test_a_key_is_asked_for_where_the_server_wants_one(browser: Any, scripted: A
         page.until_text("#status", "ready")
         ask(page, "hello")
         answered(page)
-        assert page.js("Object.keys(localStorage).some((key) => localStorage[key] === 'secret')") is False
+        assert (
+            page.js("Object.keys(localStorage).some((key) => localStorage[key] === 'secret')")
+            is False
+        )
         scripted.key = "another"
         ask(page, "again")
         page.until("document.getElementById('key-dialog').open")

@@ -61,7 +61,9 @@ def test_the_map_says_where_each_expert_ran(page: Any, scripted: Any) -> None:
     for kind, text in (("gpu", "on the GPU"), ("cpu", "on the CPU"), ("link", "over the link")):
         count = sum(e["ran"] == kind for layer in snapshot["layers"] for e in layer["experts"])
         assert f"{count:,} ran {text}" in page.text(".map-card .legend")
-    assert page.text(".inside-head").startswith("Inside Qwen3-30B-A3B\n\n48 layers with 128 experts")
+    assert page.text(".inside-head").startswith(
+        "Inside Qwen3-30B-A3B\n\n48 layers with 128 experts"
+    )
     assert "NVIDIA RTX 4090" in page.text(".inside-head")
     assert page.problems == []
 
@@ -115,7 +117,9 @@ def test_the_cards_show_times_hits_lanes_and_blocks(page: Any, scripted: Any) ->
     assert "12 GB/s" in page.text(".lanes")
     page.until("document.querySelector('.hits .line.belady[d*=L]') !== null")
     hits = page.text(".hits .legend").replace("\n", " ")
-    actual, lru, belady = (int(hits.partition(name)[0].split()[-2]) for name in ("this", "LRU", "Belady"))
+    actual, lru, belady = (
+        int(hits.partition(name)[0].split()[-2]) for name in ("this", "LRU", "Belady")
+    )
     assert lru < actual < belady
     assert "295 of 512 blocks in use, 96 kept" in page.text(".kv")
     assert "request-0 (editor)" in page.text(".kv td")
@@ -169,6 +173,7 @@ def test_without_an_accelerator_there_is_no_word_of_one(page: Any, scripted: Any
     assert "this cache" not in page.text(".hits")
     page.click(".map-field")
     page.until_text(".panel", "Layer ")
+    assert page.js("document.querySelector('.panel .options')") is None
     assert "memory" not in page.text(".panel")
     assert page.problems == []
 
@@ -212,9 +217,7 @@ def test_an_engine_that_is_lost_leaves_its_last_state(page: Any, scripted: Any) 
     page.until("document.querySelector('.notice').hidden")
 
 
-def test_a_very_large_model_is_drawn_and_explained_layer_by_layer(
-    page: Any, scripted: Any
-) -> None:
+def test_a_very_large_model_is_drawn_and_explained_layer_by_layer(page: Any, scripted: Any) -> None:
     scripted.engine, scripted.pause_s = HUGE, 0.5
     inside(page, scripted)
     stepped(page)
@@ -230,7 +233,7 @@ def test_a_very_large_model_is_drawn_and_explained_layer_by_layer(
       return performance.now() - begun;
     })()""")
     assert took < 400, "it is drawn twice a second"
-    layer, expert = ran(HUGE, "cpu")
+    layer, _ = ran(HUGE, "cpu")
     page.js("document.querySelector('.map-field').focus()")
     page.click(f".times svg g:nth-child({layer + 1})")
     page.until_text(".panel .why", "in ")

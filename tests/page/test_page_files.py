@@ -68,7 +68,9 @@ def test_the_page_needs_no_key_and_its_data_does() -> None:
     assert asking.post("/v1/chat/completions", json={}).status_code == 401
 
 
-@pytest.mark.parametrize("name", ["none.js", "../app.py", "%2e%2e/app.py", "", "base", "index.html/"])
+@pytest.mark.parametrize(
+    "name", ["none.js", "../app.py", "%2e%2e/app.py", "", "base", "index.html/"]
+)
 def test_what_is_no_file_of_the_page_is_not_there(name: str) -> None:
     response = client().get(f"/page/{name}")
     assert response.status_code == 404
@@ -88,7 +90,9 @@ def test_files_name_only_files_that_are_there(name: Path) -> None:
     imports = re.findall(r"""^(?:import|export) .* from "([^"]+)";$""", text, re.M)
     for target in imports:
         assert (FOLDER / name.parent / target).resolve() in SOURCES.values(), target
-    for target in re.findall(r"""(?:href|src)="([^"#][^"]*)\"""", text) if name.suffix == ".html" else ():
+    for target in (
+        re.findall(r"""(?:href|src)="([^"#][^"]*)\"""", text) if name.suffix == ".html" else ()
+    ):
         assert Path(target).relative_to("page") in SOURCES, target
     outside = set(re.findall(r"https?://[\w./-]+", text)) - {"http://www.w3.org/2000/svg"}
     assert not outside

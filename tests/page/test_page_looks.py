@@ -139,7 +139,9 @@ def test_texts_and_shapes_stand_out(page: Any, scheme: str) -> None:
     page.scheme(scheme)
     for pairs, least in ((TEXTS, 4.5), (SHAPES, 3.0)):
         found = page.js(f"{CONTRAST}({[list(pair) for pair in pairs]})")
-        weak = {pair: round(ratio, 2) for pair, ratio in zip(pairs, found, strict=True) if ratio < least}
+        weak = {
+            pair: round(ratio, 2) for pair, ratio in zip(pairs, found, strict=True) if ratio < least
+        }
         assert not weak
 
 
@@ -150,7 +152,9 @@ def test_colours_follow_the_system_and_the_switch(page: Any, scripted: Any) -> N
     dark = page.js(paper)
     assert light != dark
     page.click("#theme")
-    assert page.js("document.getElementById('theme').getAttribute('aria-label')") == "Colours: light"
+    assert (
+        page.js("document.getElementById('theme').getAttribute('aria-label')") == "Colours: light"
+    )
     assert page.js(paper) == light
     page.go(scripted.address)
     assert page.js(paper) == light, "it is kept"
@@ -167,7 +171,8 @@ def test_the_map_is_drawn_again_in_other_colours(page: Any, scripted: Any) -> No
     page.until_text(".step", "Step ")
     corner = (
         "(() => { const c = document.querySelector('.map canvas');"
-        " return [...c.getContext('2d').getImageData(c.width - 4, c.height - 4, 1, 1).data].join() })()"
+        " const pen = c.getContext('2d');"
+        " return [...pen.getImageData(c.width - 4, c.height - 4, 1, 1).data].join() })()"
     )
     before = page.until(corner)
     page.scheme("dark")
@@ -181,17 +186,18 @@ def test_motion_is_spared_where_it_is_not_wanted(page: Any) -> None:
 def test_pictures_for_the_documentation(
     page: Any, scripted: Any, keep: Callable[[Any, str], None]
 ) -> None:
-    scripted.answers = {QUESTION: "markdown"}
+    scripted.answers, scripted.token_s, scripted.pause_s = {QUESTION: "markdown"}, 0.05, 0.03
     page.size(1180, 760)
     ask(page, QUESTION)
     page.js("document.activeElement.blur()")
     keep(page, "chat")
     page.size(1180, 900)
     inside(page)
+    page.until("(document.querySelector('.hits path.belady')?.getAttribute('d').length ?? 0) > 250")
     page.js("document.querySelector('.map-card button').click()")
     page.js("document.querySelector('.map-field').focus()")
     page.click(".times svg g:nth-child(21)")
-    page.js("document.querySelector('.of-layer .tile.cpu, .of-layer .tile').click()")
+    page.js("document.querySelector('.of-layer .tile.cpu').click()")
     page.js("document.querySelector('#inside-view').scrollTop = 0; document.activeElement.blur()")
     page.until_text(".panel .why", "It is in")
     keep(page, "inside")

@@ -9,6 +9,13 @@ from typing import Any
 import pytest
 from scripted_model import HOSTILE, MARKDOWN
 
+A, B, C = "<span>a</span>", "<span>b</span>", "<span>c</span>"
+DONE = '<input type="checkbox" disabled="" checked="" aria-label="done">'
+TABLE = (
+    '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>'
+    "<thead><tr><th>a</th><th>b</th></tr></thead><tbody><tr>"
+)
+END = "</tr></tbody></table></div>"
 RENDER = """(async () => {
   const { MarkdownView } = await import("./page/markdown/render.js");
   window.shown = (text) => {
@@ -37,7 +44,8 @@ def shown(page: Any, text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "html"),
     [
-        ("*a* **b** ***c*** ~~d~~", "<p><em>a</em> <strong>b</strong> <em><strong>c</strong></em> <del>d</del></p>"),
+        ("*a* **b** ~~c~~", "<p><em>a</em> <strong>b</strong> <del>c</del></p>"),
+        ("***a***", "<p><em><strong>a</strong></em></p>"),
         ("snake_case_name 5 * 3 * 2", "<p>snake_case_name 5 * 3 * 2</p>"),
         ("**not closed *but this*", "<p>**not closed <em>but this</em></p>"),
         ("one\ntwo\n\nthree", "<p>one<br>two</p><p>three</p>"),
@@ -45,11 +53,13 @@ def shown(page: Any, text: str) -> str:
         ("\\*a\\* &amp; <b>", "<p>*a* &amp;amp; &lt;b&gt;</p>"),
         ("# One #\n## Two\n#none", "<h3>One</h3><h4>Two</h4><p>#none</p>"),
         ("a\n***\nb", "<p>a</p><hr><p>b</p>"),
-        ("- a\n  - b\n- c", "<ul><li><span>a</span><ul><li><span>b</span></li></ul></li><li><span>c</span></li></ul>"),
-        ("3. x\n   y\n4. z", '<ol start="3"><li><span>x<br>y</span></li><li><span>z</span></li></ol>'),
-        ("1. a\n\n   b\n\n2. c", "<ol><li><span>a</span><p>b</p></li><li><span>c</span></li></ol>"),
+        ("- a\n  - b\n- c", f"<ul><li>{A}<ul><li>{B}</li></ul></li><li>{C}</li></ul>"),
+        ("3. a\n4. b", f'<ol start="3"><li>{A}</li><li>{B}</li></ol>'),
+        ("- a\nb", "<ul><li><span>a<br>b</span></li></ul>"),
+        ("- [x] a\n- b", f'<ul><li class="task">{DONE}{A}</li><li>{B}</li></ul>'),
+        ("1. a\n\n   b\n\n2. c", f"<ol><li>{A}<p>b</p></li><li>{C}</li></ol>"),
         ("> a\n> > b", "<blockquote><p>a</p><blockquote><p>b</p></blockquote></blockquote>"),
-        ("|a|b|\n|-|-|\n|1\\|2|`x|y`|", '<div class="wide" tabindex="0" role="region" aria-label="Table"><table><thead><tr><th>a</th><th>b</th></tr></thead><tbody><tr><td>1|2</td><td><code>x|y</code></td></tr></tbody></table></div>'),
+        ("|a|b|\n|-|-|\n|1\\|2|`x|y`|", f"{TABLE}<td>1|2</td><td><code>x|y</code></td>{END}"),
         ("a | b\nc | d", "<p>a | b<br>c | d</p>"),
     ],
 )  # fmt: skip

@@ -26,8 +26,11 @@ NOT_FOR_USERS = (
     "Makefile",
 )
 DATA = {
+    ".css",
     ".cu",
     ".h",
+    ".html",
+    ".js",
     ".json",
     ".jsonl",
     ".jsonl.xz",
@@ -36,6 +39,7 @@ DATA = {
     ".png",
     ".pyi",
     ".safetensors",
+    ".svg",
     ".toml",
     ".txt",
 }

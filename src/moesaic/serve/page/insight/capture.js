@@ -30,12 +30,12 @@ export class Capture {
     this.cancel = h("button", { type: "button", class: "quiet small", hidden: true, onclick: () => this.control?.abort() }, "Cancel");
     this.buttons = [this.button("perfetto", `Perfetto trace of the next ${STEPS} steps`), this.button("routing", `Routing of the next ${STEPS} steps`)];
     this.element = h("section", { class: "card capture" }, h("h2", {}, "Would another machine help me?"),
-      h("p", {}, "Take the routing of your own requests along, and replay it on a machine that you do not own:"),
-      h("label", { for: "machine" }, "Machine"), this.machine,
-      h("div", { class: "command" }, this.command, copyButton(() => this.command.textContent)),
-      h("p", { class: "hint" }, "All of them: moesaic machines. Another number, as of a larger card: --set gpu.memory_gb=48. A model that moesaic models does not list: its config.json."),
+      h("p", {}, "Save the routing of your own requests, and replay it on a machine that you do not own. A Perfetto trace shows the same steps on a timeline."),
       h("div", { class: "row buttons" }, this.buttons, this.cancel),
-      this.state);
+      this.state,
+      h("label", { for: "machine" }, "Replay it on"), this.machine,
+      h("div", { class: "command" }, this.command, copyButton(() => this.command.textContent)),
+      h("p", { class: "hint" }, h("code", {}, "moesaic machines"), " lists more, and ", h("code", {}, "--set gpu.memory_gb=48"), " changes one number. For a model that ", h("code", {}, "moesaic models"), " does not list, give its config.json."));
   }
 
   showCommand() {

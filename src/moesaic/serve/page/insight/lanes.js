@@ -10,13 +10,13 @@ export class Lanes {
     this.rows = new Map();
     this.before = null;
     this.list = h("ul", { class: "lanes" });
-    this.note = h("p", { class: "hint" }, "It begins with the first step.");
+    this.note = h("p", { class: "hint" });
     this.element = h("section", { class: "card lanes-card" }, h("h2", {}, "Lanes"), this.list, this.note);
   }
 
   /** `busy_s` and `bytes` count from the engine's start; a smaller number means that it began anew. */
   update({ time_s: time, lanes = [] }) {
-    this.note.hidden = lanes.length > 0;
+    setText(this.note, lanes.length ? "Share of the time at work, and bytes over the link." : "It begins with the first step.");
     const before = this.before;
     const passed = before ? time - before.time : 0;
     for (const { lane, busy_s: busy, bytes: moved } of lanes) {

@@ -151,7 +151,7 @@ export class ExpertMap {
       const [x, y] = corner(layer, 0);
       context.textAlign = turned ? "left" : "right";
       if (turned) context.fillText(String(layer), x, 8);
-      else context.fillText(String(layer), x - 7, y + cellHeight / 2);
+      else context.fillText(String(layer), x - 7, Math.max(6, y + cellHeight / 2));
     }
   }
 }

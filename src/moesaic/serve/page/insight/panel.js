@@ -51,12 +51,18 @@ export class ExpertPanel {
   /** A step of very many experts comes without reasons; they are asked for one layer at a time. */
   reason(layer, expert, detail) {
     if (!detail) return [h("p", { class: "hint" }, "No token of the last step chose it.")];
-    if (detail.why) return [h("p", { class: "why" }, detail.why), options(detail)];
+    if (detail.why) return this.explained(detail);
     const asked = this.asked?.layer === layer ? this.asked : null;
     const found = asked?.experts?.find((each) => each.expert === expert);
-    if (found) return [h("p", { class: "why" }, found.why), options(found)];
+    if (found) return this.explained(found);
     if (!asked) this.ask(layer);
     return [h("p", { class: "hint" }, asked?.experts ? "No token of the last step chose it." : "Asking for the reason …")];
+  }
+
+  /** Without an accelerator, there was one option. */
+  explained(detail) {
+    const why = h("p", { class: "why" }, detail.why);
+    return this.model.accelerator ? [why, options(detail)] : [why];
   }
 
   async ask(layer) {
@@ -86,7 +92,7 @@ export class ExpertPanel {
     const rest = sorted.length - LISTED;
     return h("div", { class: "of-layer" },
       h("h3", {}, `Layer ${layer} in the last step`),
-      h("p", { class: "hint numbers" }, layerFacts(found)),
+      h("p", { class: "hint numbers" }, layerFacts(found, Boolean(this.model.accelerator))),
       h("ul", {}, sorted.slice(0, LISTED).map((each) => this.entry(layer, each, chosen))),
       rest > 0 ? h("p", { class: "hint" }, `and ${plural(rest, "expert")} with fewer tokens`) : "");
   }
@@ -101,9 +107,9 @@ export class ExpertPanel {
   }
 }
 
-function layerFacts({ active, hits, bytes_moved: moved, measured_us: measured, predicted_us: predicted }) {
+function layerFacts({ active, hits, bytes_moved: moved, measured_us: measured, predicted_us: predicted }, accelerated) {
   const parts = [plural(active, "expert")];
-  if (hits !== null && hits !== undefined && active) parts.push(`${percent(hits / active)} hits`);
+  if (accelerated && active) parts.push(`${percent((hits ?? 0) / active)} hits`);
   if (moved) parts.push(`${bytes(moved)} moved`);
   if (measured !== null) parts.push(microseconds(measured));
   if (predicted !== null && predicted !== undefined) parts.push(`${microseconds(predicted)} predicted`);
