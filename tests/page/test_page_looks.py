@@ -92,7 +92,10 @@ def overflowing(page: Any) -> list[str]:
     return list(found)
 
 
-@pytest.mark.parametrize("size", [SMALL_PHONE, PHONE, TABLET, DESKTOP], ids=str)
+LONG = [pytest.param(size, marks=pytest.mark.long) for size in (PHONE, TABLET)]
+
+
+@pytest.mark.parametrize("size", [SMALL_PHONE, DESKTOP, *LONG], ids=str)
 def test_nothing_is_wider_than_the_window(page: Any, size: tuple[int, int]) -> None:
     page.size(*size, phone=size[0] < 800)
     ask(page, "markdown")
