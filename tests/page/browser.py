@@ -132,6 +132,10 @@ class Page:
         self._call("Emulation.setFocusEmulationEnabled", enabled=True)
         self.size(width, height)
 
+    def before_scripts(self, script: str) -> None:
+        """Run this in every page before its own scripts."""
+        self._call("Page.addScriptToEvaluateOnNewDocument", source=script)
+
     def go(self, address: str) -> None:
         self._call("Page.navigate", url=address)
         self.until("document.readyState === 'complete'")

@@ -241,6 +241,34 @@ def test_conversations_are_kept_listed_and_deleted(page: Any, scripted: Any) -> 
     assert page.problems == []
 
 
+def test_a_conversation_that_is_deleted_while_it_is_answered_stays_away(page: Any) -> None:
+    ask(page, "endless")
+    page.until_text(".answer", "word word")
+    page.js("window.confirm = () => true")
+    page.js("document.querySelector('#conversations .remove').click()")
+    page.until("!document.getElementById('send').hidden && !document.querySelector('.turn')")
+    ask(page, "hello")
+    answered(page)
+    assert page.text("#conversations").split() == ["hello", "×"]
+
+
+def test_the_page_works_where_the_browser_keeps_nothing(browser: Any, scripted: Any) -> None:
+    scripted.key = "secret"
+    with browser.page() as page:
+        page.before_scripts(
+            "for (const area of ['localStorage', 'sessionStorage'])"
+            " Object.defineProperty(window, area, { get() { throw new Error('closed'); } });"
+        )
+        page.go(scripted.address)
+        page.until("document.getElementById('key-dialog').open")
+        page.write("secret")
+        page.press("Enter")
+        page.until_text("#status", "ready")
+        ask(page, "hello")
+        answered(page)
+        assert page.text(".answer") == "You said: hello"
+
+
 def test_an_answer_that_was_left_is_no_longer_written(page: Any, scripted: Any) -> None:
     ask(page, "endless")
     page.until_text(".answer", "word word")

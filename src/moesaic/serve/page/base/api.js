@@ -1,6 +1,9 @@
 // Requests to the server that this page came from, with the key where it wants one.
 
+import { forget, keep, kept } from "./storage.js";
+
 const KEY = "moesaic.key";
+let current = null; // where the browser keeps nothing
 const TIMEOUT_MS = 20_000;
 
 /** What the server, or the way to it, said instead of an answer. `status` 0: no response. */
@@ -14,14 +17,15 @@ export class ServerError extends Error {
 }
 
 export function apiKey() {
-  return sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY) ?? "";
+  return current ?? kept(KEY, "sessionStorage") ?? kept(KEY) ?? "";
 }
 
-/** Without `keep`, the key is forgotten with the tab. */
-export function setApiKey(key, keep) {
-  sessionStorage.removeItem(KEY);
-  localStorage.removeItem(KEY);
-  if (key) (keep ? localStorage : sessionStorage).setItem(KEY, key);
+/** Unless it is to `stay`, the key is forgotten with the tab. */
+export function setApiKey(key, stay) {
+  forget(KEY, "sessionStorage");
+  forget(KEY);
+  current = key;
+  keep(KEY, key, stay ? "localStorage" : "sessionStorage");
 }
 
 /** The response, if it is a good one; else a ServerError is thrown. Paths are relative to the page,

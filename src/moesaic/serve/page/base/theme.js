@@ -1,6 +1,7 @@
 // Light or dark: as the system says, until the reader has chosen.
 
 import { byId } from "./dom.js";
+import { keep, kept } from "./storage.js";
 
 const KEPT = "moesaic.theme";
 const NEXT = { auto: "light", light: "dark", dark: "auto" };
@@ -8,7 +9,7 @@ const NAMES = { auto: "as the system", light: "light", dark: "dark" };
 const listeners = new Set();
 
 export function startTheme() {
-  apply(localStorage.getItem(KEPT) ?? "auto");
+  apply(kept(KEPT) ?? "auto");
   byId("theme").addEventListener("click", () => apply(NEXT[document.documentElement.dataset.theme]));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => listeners.forEach((each) => each()));
 }
@@ -27,7 +28,7 @@ export function colour(name) {
 function apply(wanted) {
   const theme = wanted in NEXT ? wanted : "auto";
   document.documentElement.dataset.theme = theme;
-  localStorage.setItem(KEPT, theme);
+  keep(KEPT, theme);
   const label = `Colours: ${NAMES[theme]}`;
   byId("theme").setAttribute("aria-label", label);
   byId("theme").title = label;

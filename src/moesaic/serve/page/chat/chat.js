@@ -40,6 +40,7 @@ export function startChat() {
 
 function open(opened) {
   writing?.abort();
+  writing = null;
   conversation = opened;
   conversation.turns.forEach(closeAnswers);
   document.body.classList.remove("menu-open");
@@ -123,8 +124,7 @@ async function answerInto(turn) {
   turn.shown = turn.versions.length - 1;
   views.has(turn) ? views.get(turn).build() : addView(turn);
   const view = views.get(turn);
-  const before = views.get(answered.turns.at(-3));
-  if (before?.build) before.update(); // its calls have their results now
+  for (const each of views.values()) each.updateCalls?.(); // they may have their results now
   const control = new AbortController();
   writing = control;
   refresh();
@@ -139,7 +139,7 @@ async function answerInto(turn) {
   await writeAnswer(made, body, control.signal, () => pace.ask());
   pace.now();
   if (writing === control) writing = null;
-  keep(answered);
+  if (conversation === answered || loadConversation(answered.id)) keep(answered); // not if deleted
   if (conversation === answered) finish(turn, made);
 }
 

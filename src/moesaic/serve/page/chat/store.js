@@ -4,6 +4,8 @@
 // "tool", id, name, text}, or {role: "assistant", versions: [answer, ...], shown: index}; what an
 // answer is stands in answer.js.
 
+import { forget, keep, kept, keptKeys } from "../base/storage.js";
+
 const BEFORE = "moesaic.conversation.";
 const SETTINGS = "moesaic.settings";
 const LONGEST_TITLE = 60;
@@ -16,7 +18,7 @@ export function newConversation() {
 
 /** Newest first. */
 export function allConversations() {
-  const keys = Object.keys(localStorage).filter((key) => key.startsWith(BEFORE));
+  const keys = keptKeys().filter((key) => key.startsWith(BEFORE));
   const found = keys.map((key) => read(key, null)).filter((each) => each?.id && Array.isArray(each.turns));
   return found.sort((one, other) => other.changed - one.changed);
 }
@@ -33,7 +35,7 @@ export function save(conversation) {
 }
 
 export function remove(id) {
-  localStorage.removeItem(BEFORE + id);
+  forget(BEFORE + id);
 }
 
 /** New conversations begin with these. */
@@ -52,17 +54,12 @@ function titleOf({ turns }) {
 
 function read(key, otherwise) {
   try {
-    return JSON.parse(localStorage.getItem(key)) ?? otherwise;
+    return JSON.parse(kept(key)) ?? otherwise;
   } catch {
     return otherwise;
   }
 }
 
 function write(key, value) {
-  try {
-    localStorage.setItem(key, JSON.stringify(value));
-    return true;
-  } catch {
-    return false;
-  }
+  return keep(key, JSON.stringify(value));
 }

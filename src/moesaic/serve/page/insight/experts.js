@@ -12,15 +12,12 @@ export class Experts {
     this.resident = new Uint8Array(this.layers * this.experts);
     this.details = new Map();
     this.byLayer = new Map();
-    this.counts = { gpu: 0, cpu: 0, link: 0, resident: 0 };
     snapshot?.resident?.forEach((ids, layer) => ids.forEach((expert) => this.setResident(layer, expert)));
     for (const each of snapshot?.layers ?? []) this.addLayer(each);
   }
 
   setResident(layer, expert) {
-    if (!this.has(layer, expert)) return;
-    this.counts.resident += 1;
-    this.resident[layer * this.experts + expert] = 1;
+    if (this.has(layer, expert)) this.resident[layer * this.experts + expert] = 1;
   }
 
   addLayer(layer) {
@@ -29,7 +26,6 @@ export class Experts {
       if (!this.has(layer.layer, each.expert)) continue;
       const place = layer.layer * this.experts + each.expert;
       this.ran[place] = RAN[each.ran] ?? RESTED;
-      this.counts[each.ran] += 1;
       this.details.set(place, each);
     }
   }
