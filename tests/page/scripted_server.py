@@ -46,6 +46,7 @@ class Scripted:
 
     def reset(self) -> None:
         self.engine = Engine()
+        self.engine_word = "ready"
         self.key: str | None = None
         self.insight_status = 200
         self.stepped = True
@@ -58,7 +59,7 @@ class Scripted:
         self.left = asyncio.Event()
 
     async def _health(self, request: Request) -> Response:
-        return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "ok", "engine": self.engine_word})
 
     async def _props(self, request: Request) -> Response:
         return self._refused(request) or JSONResponse(PROPS)

@@ -189,6 +189,14 @@ def test_what_went_wrong_is_said_and_can_be_tried_again(
     assert page.js("document.querySelector('.versions')") is None, "a failure is no version"
 
 
+def test_an_unloaded_engine_is_named_and_can_be_asked(page: Any, scripted: Any) -> None:
+    scripted.engine_word = "unloaded"
+    page.go(scripted.address)
+    page.until_text("#status", "unloaded")
+    ask(page, "hello")
+    answered(page)
+
+
 def test_a_server_that_does_not_respond_is_named(page: Any) -> None:
     page.js("window.fetch = () => Promise.reject(new TypeError('Failed to fetch'))")
     ask(page, "hello")

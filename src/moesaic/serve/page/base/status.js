@@ -1,7 +1,7 @@
 // Whether the server takes requests, asked now and then while the page is looked at.
 
 import { byId, setText } from "./dom.js";
-import { request, requestJson, ServerError } from "./api.js";
+import { requestJson, ServerError } from "./api.js";
 
 const CALM_MS = 20_000;
 const WORRIED_MS = 3_000;
@@ -36,8 +36,9 @@ export function checkStatus() {
 }
 
 async function ask() {
+  let engine;
   try {
-    await request("health", { signal: AbortSignal.timeout(10_000) });
+    ({ engine } = await requestJson("health"));
   } catch (error) {
     const known = error instanceof ServerError && error.status > 0;
     return show(known ? "unavailable" : "unreachable", known ? error.message : "the server does not respond");
@@ -47,6 +48,7 @@ async function ask() {
   } catch (error) {
     if (error.status === 401) return show("locked", error.message);
   }
+  if (engine === "unloaded") return show("ready", "the next message loads the model again", "unloaded");
   return show("ready", "the server takes requests");
 }
 
@@ -63,11 +65,11 @@ function showModel(found) {
   byId("model-name").title = `${found.model}, ${found.n_ctx} tokens of context`;
 }
 
-function show(found, why) {
+function show(found, why, word = SHORT[found]) {
   const element = byId("status");
   element.dataset.kind = found;
   element.title = why;
-  setText(element.lastElementChild, SHORT[found]);
+  setText(element.lastElementChild, word);
   if (found === kind && found !== "locked") return;
   kind = found;
   listeners.forEach((each) => each(found));
