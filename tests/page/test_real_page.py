@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ import pytest
 pytest.importorskip("openai", reason="the servers of tests come with a client")
 
 from servers import Server, until
+
+from moesaic.workloads.source import open_trace
 
 QUESTION = (  # of more tokens than a block of the KV cache has
     "Ann has 5 pens and buys 7 more. Ben has 12 apples and gives 3 apples to his sister, who has 4 "
@@ -93,6 +97,33 @@ def test_the_view_shows_the_engine_at_work(page: Any) -> None:
     page.js("document.querySelector('.of-layer .tile').click()")
     page.until_text(".panel .why", "There is no accelerator")
     page.until_text(".kv", "blocks in use")
+
+
+def test_routing_that_is_captured_is_a_trace(page: Any, tmp_path: Path) -> None:
+    """While answers are written; one of them may be too short."""
+    page.js(
+        "URL.createObjectURL = (blob) => { saved = blob.arrayBuffer(); return 'blob:none'; };"
+        "var saved; HTMLAnchorElement.prototype.click = function () { name = this.download; }"
+    )
+    page.js("document.querySelector('.capture .buttons button:nth-child(2)').click()")
+    page.until_text(".capture [role=status]", "Waiting for 32 steps")
+    saved = "document.querySelector('.capture [role=status]').innerText.includes('was saved')"
+    for _ in range(6):
+        page.js(
+            f"document.getElementById('message').value = {QUESTION!r};"
+            "document.getElementById('ask').requestSubmit()"
+        )
+        page.until(f"{saved} || !document.getElementById('send').hidden")
+    page.until(saved)
+    path = tmp_path / page.js("window.name")
+    data = page.js("saved.then((all) => btoa(String.fromCharCode(...new Uint8Array(all))))")
+    path.write_bytes(base64.b64decode(data))
+    assert path.name == "moesaic-20m-routing.moet"
+    header = open_trace(path).header
+    assert (header.num_layers, header.num_experts, header.top_k) == (10, 32, 4)
+    assert f"--model moesaic-20m --machine rtx5070-r7-9700x --trace {path.name}" in page.text(
+        ".command code"
+    )
 
 
 def test_nothing_was_loaded_from_elsewhere_and_nothing_failed(page: Any, shared: Server) -> None:
