@@ -153,9 +153,8 @@ def test_settings_are_sent_and_mistakes_are_named(page: Any, scripted: Any) -> N
     page.js("document.getElementById('set-max_tokens').value = '64'")
     page.click("#settings .main")
     page.until("!document.getElementById('settings').open")
-    assert (
-        page.text("#settings-note")
-        == "system prompt · temperature 0.5 · max_tokens 64 · thinking off · tools"
+    page.until_text(
+        "#settings-note", "system prompt · temperature 0.5 · max_tokens 64 · thinking off · tools"
     )
     ask(page, "hello")
     answered(page)

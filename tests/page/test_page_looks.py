@@ -199,8 +199,13 @@ def test_pictures_for_the_documentation(
     page.until("(document.querySelector('.hits path.belady')?.getAttribute('d').length ?? 0) > 250")
     page.js("document.querySelector('.map-card button').click()")
     page.js("document.querySelector('.map-field').focus()")
-    page.click(".times svg g:nth-child(21)")
-    page.js("document.querySelector('.of-layer .tile.cpu').click()")
+    page.js("""[...document.querySelectorAll(".times svg g")].slice(20).some((bar) => {
+      const { x, y } = bar.getBoundingClientRect();
+      bar.dispatchEvent(new MouseEvent("click", { bubbles: true, clientX: x + 3, clientY: y }));
+      const found = document.querySelector(".of-layer .tile.cpu");
+      found?.click();
+      return found;
+    })""")
     page.js("document.querySelector('#inside-view').scrollTop = 0; document.activeElement.blur()")
     page.until_text(".panel .why", "It is in")
     keep(page, "inside")

@@ -10,7 +10,9 @@ export class LayerTimes {
   /** `choose(layer)` is called when a layer's bar is clicked. */
   constructor(choose) {
     this.choose = choose;
-    this.figure = h("div");
+    this.shown = [];
+    // Bars are drawn anew with each snapshot, perhaps between press and release: their place counts.
+    this.figure = h("div", { onclick: (event) => this.clicked(event) });
     this.note = h("p", { class: "hint numbers" });
     const keys = h("ul", { class: "legend" },
       h("li", {}, h("i", { class: "key measured" }), "measured"), h("li", {}, h("i", { class: "key predicted" }), "predicted"));
@@ -18,7 +20,7 @@ export class LayerTimes {
   }
 
   update({ layers }) {
-    const known = (layers ?? []).filter(({ measured_us: measured }) => measured !== null && measured !== undefined);
+    const known = this.shown = (layers ?? []).filter(({ measured_us: measured }) => measured !== null && measured !== undefined);
     setText(this.note, describe(known));
     if (!known.length) {
       this.figure.replaceChildren();
@@ -30,10 +32,16 @@ export class LayerTimes {
     this.figure.replaceChildren(svg("svg", { class: "chart bars", viewBox: view, preserveAspectRatio: "none", role: "img", "aria-label": describe(known) }, bars));
   }
 
+  clicked({ clientX }) {
+    const { left, width } = this.figure.getBoundingClientRect();
+    const place = Math.floor(((clientX - left) / width) * this.shown.length);
+    if (this.shown[place]) this.choose(this.shown[place].layer);
+  }
+
   bar(each, place, longest) {
     const { layer, measured_us: measured, predicted_us: predicted } = each;
     const [x, height] = [place * STEP, (HEIGHT * measured) / longest];
-    const group = svg("g", { onclick: () => this.choose(layer) },
+    const group = svg("g", {},
       svg("title", {}, `Layer ${layer}: ${times(each)}`),
       svg("rect", { class: "hit", x, y: 0, width: STEP, height: HEIGHT }),
       svg("rect", { class: "measured", x: x + 1.5, y: HEIGHT - height, width: STEP - 3, height }));

@@ -15,6 +15,15 @@ export class ExpertPanel {
     this.place = null;
     this.asked = null; // {layer, experts}: a layer whose reasons were asked for
     this.element = h("section", { class: "card panel", "aria-label": "The chosen expert" });
+    this.held = false; // between press and release, so that what was pressed stays
+    this.element.addEventListener("pointerdown", () => (this.held = true));
+    for (const end of ["pointerup", "pointercancel"]) document.addEventListener(end, () => setTimeout(() => this.release()));
+    this.draw();
+  }
+
+  release() {
+    if (!this.held) return;
+    this.held = false;
     this.draw();
   }
 
@@ -32,6 +41,7 @@ export class ExpertPanel {
   }
 
   draw() {
+    if (this.held) return;
     if (!this.place || !this.experts) {
       this.element.replaceChildren(h("h2", {}, "Why there?"), h("p", { class: "hint" }, "Choose an expert on the map: with a click, or with the arrow keys and Enter. Its reason and the times of its options stand here."));
       return;
