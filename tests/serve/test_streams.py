@@ -130,3 +130,20 @@ def test_a_failure_of_the_events_is_not_hidden() -> None:
         assert connection.ended
 
     asyncio.run(serve())
+
+
+def test_comments_come_by_the_clock_while_nothing_else_does() -> None:
+    async def slow() -> AsyncGenerator[bytes, None]:
+        yield b"first"
+        await asyncio.sleep(0.5)
+        yield b"second"
+
+    async def serve() -> None:
+        connection = Connection()
+        await connection.run(slow(), keep_alive_s=0.05)
+        between = connection.sent[connection.sent.index(b"first") + 1 :]
+        comments = between[: between.index(b"second")]
+        assert 3 <= len(comments) <= 10
+        assert set(comments) == {b": keep-alive\n\n"}
+
+    asyncio.run(serve())

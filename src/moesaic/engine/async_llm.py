@@ -21,6 +21,7 @@ from moesaic.engine.input_processor import InputProcessor, Params, Prompt, Promp
 from moesaic.engine.insight.capture_order import CaptureOrder
 from moesaic.engine.insight.facts import Insight
 from moesaic.engine.loading import LoadedModel, Progress, load, settings_from
+from moesaic.engine.loop_mailbox import LoopMailbox
 from moesaic.engine.preparation import ModelText, PathLike
 from moesaic.engine.request import Request, Sender, Update
 from moesaic.engine.run_stats import RunStats
@@ -82,6 +83,7 @@ class AsyncLLM:
         chosen = settings_from(settings, system, options)
         self._model: LoadedModel | None = None
         self._client: EngineClient | None = None
+        self._mailbox: LoopMailbox | None = None  # of the loop that was used last
         self._engine: Engine
         if process is False:
             self._model = load(model, chosen, record, progress)
@@ -238,9 +240,12 @@ class AsyncLLM:
         self._engine.refuse_fork()  # before the engine's lock, which a thread may have held
         events: asyncio.Queue[tuple[Request, Chunk | BaseException]] = asyncio.Queue()
         loop = asyncio.get_running_loop()
+        if self._mailbox is None or self._mailbox.loop is not loop:
+            self._mailbox = LoopMailbox(loop)
+        mailbox = self._mailbox
 
         def callback(request: Request, event: Chunk | BaseException) -> None:
-            loop.call_soon_threadsafe(events.put_nowait, (request, event))
+            mailbox.put(events, (request, event))
 
         unfinished = len(requests)
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,6 +15,7 @@ from moesaic.serve.request_record import record_of
 
 MOST_UNSENT_BYTES = 1 << 20  # a client that leaves more unread is dropped
 UNREAD_S = 30.0  # as is one that takes nothing for so long
+_LOOKS = 4  # within that time
 DONE = b"data: [DONE]\n\n"
 _BEGIN = b": the request was accepted\n\n"
 _ALIVE = b": keep-alive\n\n"
@@ -83,17 +84,22 @@ class EventStream(Response):
         del self.headers["content-length"]
         self._events, self._keep_alive_s = events, keep_alive_s
         self._on_end, self._drop = on_end, drop
+        self._sends_since: float | None = None  # None: nothing waits for the client
+        self._sent_at = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, unsent = Request(scope), _Unsent(MOST_UNSENT_BYTES)
         writing = asyncio.create_task(self._write(unsent, send))  # first: headers precede prefill
         reading = asyncio.create_task(self._read(unsent))
         leaving = asyncio.create_task(disconnected(receive))
-        tasks = (reading, writing, leaving)
+        watching = asyncio.create_task(self._watch(unsent))
+        tasks = (reading, writing, leaving, watching)
         try:
-            waited = {writing, leaving, reading}
+            waited = set(tasks)
             while not (writing.done() or leaving.done()):
                 await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+                if watching.done():
+                    watching.result()
                 if reading.done():
                     waited.discard(reading)
                     reading.result()
@@ -126,12 +132,27 @@ class EventStream(Response):
         data: bytes | None = self.begin
         while data is not None:
             await self._send(send, {"type": "http.response.body", "body": data, "more_body": True})
-            data = _ALIVE
-            with suppress(TimeoutError):  # `wait_for` of Python 3.11 may swallow a cancellation
-                async with asyncio.timeout(self._keep_alive_s):
-                    data = await unsent.take()
+            data = await unsent.take()
         await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, send: Send, message: dict[str, object]) -> None:
-        async with asyncio.timeout(UNREAD_S):
-            await send(message)
+        loop = asyncio.get_running_loop()
+        self._sends_since = loop.time()
+        await send(message)
+        self._sends_since, self._sent_at = None, loop.time()
+
+    async def _watch(self, unsent: _Unsent) -> None:
+        """By the clock: a comment where nothing was sent, an error where the client takes nothing.
+        One timer for a stream costs less than one for each of its pieces."""
+        loop = asyncio.get_running_loop()
+        while True:
+            if self._sends_since is not None:
+                left = self._sends_since + UNREAD_S - loop.time()
+                if left <= 0:
+                    raise TimeoutError(_SLOW)
+            else:
+                left = self._sent_at + self._keep_alive_s - loop.time()
+                if left <= 0:
+                    unsent.add(_ALIVE)
+                    left = self._keep_alive_s
+            await asyncio.sleep(min(left, self._keep_alive_s, UNREAD_S / _LOOKS))
