@@ -45,6 +45,8 @@ def test_a_sample_through_a_socket(shared: Server) -> None:
 
 def _can_be_sent(request: FuzzedRequest) -> bool:
     """Paths that no client may send, and answers that would take long, are for the app alone."""
+    if b'"tool_choice"' in request.body:  # this server's model has no format for a demanded call
+        return False
     plain = request.path.isascii() and request.path.isprintable() and " " not in request.path
     limited = b'"max_' in request.body or request.kind in ("wrong", "method", "path", "no object")
     return plain and limited
