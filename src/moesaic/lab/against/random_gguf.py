@@ -4,6 +4,7 @@ multiplied does not change the time. Needs the `gguf` package, never its own qua
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ ARCHITECTURES = {
     "mixtral": "llama",
     "deepseek_v2": "deepseek2",
 }
+_ONE_WIDTH = ("olmoe", "mixtral")  # whose files have one width for all networks
 # It knows by their number of layers that queries are not compressed.
 _LITE_LAYERS = (26, 27)
 
@@ -81,12 +83,19 @@ def file_bytes(architecture: Architecture, expert_dtype: str) -> int:
     return matrices // weights * size + 4 * spec.num_layers * spec.router_params
 
 
-def write_random_gguf(architecture: Architecture, expert_dtype: str, path: Path) -> None:
+def write_random_gguf(
+    architecture: Architecture,
+    expert_dtype: str,
+    path: Path,
+    add_tokenizer: Callable[[Any], object] = lambda writer: writer.add_tokenizer_model("no_vocab"),
+) -> None:
+    """What is measured by token ids alone needs no tokenizer."""
     from gguf import GGMLQuantizationType, GGUFWriter
 
     writer = GGUFWriter(path, ARCHITECTURES[architecture.spec.family])
     kind = TYPES[expert_dtype]
     _describe(writer, architecture)
+    add_tokenizer(writer)
     RandomTensors(writer, kind, GGMLQuantizationType[kind]).add_all(architecture)
     with naming_full_disk(path):
         writer.write_header_to_file()
@@ -109,9 +118,9 @@ def _describe(writer: Any, architecture: Architecture) -> None:
     writer.add_layer_norm_rms_eps(network.norm.eps)
     writer.add_expert_count(spec.num_experts)
     writer.add_expert_used_count(spec.top_k)
-    writer.add_expert_feed_forward_length(spec.expert_intermediate)
+    if spec.family not in _ONE_WIDTH:
+        writer.add_expert_feed_forward_length(spec.expert_intermediate)
     writer.add_vocab_size(spec.vocab_size)
-    writer.add_tokenizer_model("no_vocab")
 
 
 def _describe_heads(writer: Any, architecture: Architecture) -> None:
