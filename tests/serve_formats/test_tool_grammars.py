@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 
 import pytest
@@ -156,3 +157,23 @@ def test_what_cannot_be_enforced_is_refused_in_words() -> None:
         tool_grammar(choose("hermes"), [], Required())
     with pytest.raises(UnknownName, match=r"function 'wether'.*'weather'"):
         tool_grammar(choose("hermes"), TOOLS, Named("wether"))
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen3-coder", "glm", "kimi-k2"])
+def test_a_schema_that_is_none_is_refused_in_words_or_written_without_it(name: str) -> None:
+    deep: dict[str, object] = {"type": "string"}
+    for _ in range(400):
+        deep = {"type": "object", "properties": {"a": deep}}
+    strange: list[dict[str, object]] = [
+        deep,
+        {"properties": 3},
+        {"properties": ["a"]},
+        {"properties": {"a": {"type": "string"}}, "required": 3},
+        {"properties": {"a": {"type": "string", "enum": 3}}},
+        {"properties": {"a": {"type": "string", "enum": ["x", 1, None]}}},
+        {"properties": {"a": 3}},
+    ]
+    for schema in strange:
+        tools = [{"name": "f", "parameters": schema}]
+        with suppress(ImpossibleSetting):
+            assert SamplingParams(grammar=tool_grammar(choose(name), tools, Required())).form

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
+from moesaic.core.errors import ImpossibleSetting
 from moesaic.engine.sampling.grammar import close_objects
 from moesaic.serve.formats.schemas import Tool, function_of, parameters_of, types_of
 from moesaic.serve.formats.stream import first_of
@@ -60,9 +61,15 @@ class GrammarText:
         return text[:place], f"<[{self._tokens[token]}]>", text[place + len(token) :]
 
     def json(self, schema: Mapping[str, Any]) -> str:
-        whole = {**deepcopy(dict(schema)), "x-guidance": _SPACING}
-        close_objects(whole)
-        return self.rule(f"%json {json.dumps(whole)}")
+        try:
+            whole = {**deepcopy(dict(schema)), "x-guidance": _SPACING}
+            close_objects(whole)
+            return self.rule(f"%json {json.dumps(whole)}")
+        except RecursionError:
+            raise ImpossibleSetting(
+                "a tool's arguments are nested too deeply to be enforced: describe them with fewer "
+                "levels, or let the model decide whether it calls (tool_choice auto)"
+            ) from None
 
     def rule(self, body: str, attributes: str = "") -> str:
         name = f"rule_{len(self._rules)}"
@@ -101,10 +108,11 @@ class GrammarText:
         """Arguments one by one in the schema's order: what `head` makes of the name, the value and
         the marker `end`, then the text `after`. Optional ones may be left out."""
         written = []
-        for name, described in (schema.get("properties") or {}).items():
+        properties, required = schema.get("properties"), schema.get("required")
+        for name, described in properties.items() if isinstance(properties, Mapping) else ():
             value = self._value(schema, name, described, end, after)
-            required = name in (schema.get("required") or ())
-            written.append(f"{self.rule(f'{head(name)} {value}')}{'' if required else '?'}")
+            needed = isinstance(required, list | tuple) and name in required
+            written.append(f"{self.rule(f'{head(name)} {value}')}{'' if needed else '?'}")
         return " ".join(written)
 
     def _value(
@@ -115,9 +123,10 @@ class GrammarText:
             described = described if isinstance(described, Mapping) else {}
             return f"{self.json({**shared, **described})} {self.text(end + after)}"
         choices = described.get("enum")
-        if not choices:
+        if not isinstance(choices, list | tuple) or not choices:
             return self.free_text(end, after)
-        return f"({' | '.join(map(quoted, choices))}) {self.text(end + after)}"
+        texts = [each if isinstance(each, str) else json.dumps(each) for each in choices]
+        return f"({' | '.join(map(quoted, texts))}) {self.text(end + after)}"
 
     def _object(self, name: str) -> Mapping[str, Any]:
         return {"type": "object", "properties": {}, **self._schemas[name]}
