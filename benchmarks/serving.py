@@ -20,6 +20,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -45,7 +46,7 @@ from benchmarks.serving_contenders import (
     HttpContender,
     llama_server,
 )
-from benchmarks.serving_replay import print_replay, replay
+from benchmarks.serving_replay import context_of, print_replay, replay
 from moesaic import AsyncLLM
 from moesaic.core.folders import temporary_folder
 from moesaic.hardware.host import usable_cores
@@ -58,9 +59,12 @@ _QUICK_CONTEXT, _CONTEXT = 512, 2560
 class Setting:
     """What is opened, and how."""
 
-    def __init__(self, options: argparse.Namespace, stack: ExitStack) -> None:
+    def __init__(self, options: argparse.Namespace, context: int, stack: ExitStack) -> None:
+        """Random weights have any context that is asked for."""
         self.options, self.stack = options, stack
-        self.architecture: Architecture = architecture_of(BUNDLED, options.shape, options.layers)
+        made = architecture_of(BUNDLED, options.shape, options.layers)
+        spec = replace(made.spec, max_context=max(made.spec.max_context, context))
+        self.architecture: Architecture = replace(made, spec=spec)
         folder = stack.enter_context(temporary_folder(_GGUF))
         self.model = write_served_model(self.architecture, options.dtype, folder)
         self.threads = options.threads or usable_cores()
@@ -116,7 +120,7 @@ def clients(options: argparse.Namespace) -> dict[str, Any]:
     if options.fixed:
         context = sum(options.fixed) + 16
     with ExitStack() as stack:
-        setting = Setting(options, stack)
+        setting = Setting(options, context, stack)
         sequences = max(options.requests)
         found: dict[str, Contender] = {OURS: setting.ours(sequences, context)}
         if options.direct:
@@ -222,7 +226,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print_front(result["front"])
     else:
         with ExitStack() as stack:
-            result = replay(options, Setting(options, stack)) | {"command": command()}
+            setting = Setting(options, context_of(options), stack)
+            result = replay(options, setting) | {"command": command()}
         print_replay(result)
     if options.json:
         options.json.write_text(json.dumps(result, indent=1))

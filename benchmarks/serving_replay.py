@@ -29,7 +29,7 @@ from moesaic.cli.shared.output import print_table
 from moesaic.hardware.host import usable_cores
 
 UNCACHED = "no cache"
-_WARM = 600  # tokens
+_WARM, _SPARE = 600, 16  # tokens
 
 
 class Opener(Protocol):
@@ -47,7 +47,7 @@ class Opener(Protocol):
 
 def replay(options: argparse.Namespace, setting: Opener) -> dict[str, Any]:
     script = script_of(options)
-    context = script.longest_context + 16
+    context = context_of(options)
     servers = {OURS: setting.ours(2, context)}
     if options.uncached:
         servers[UNCACHED] = setting.ours(2, context, "--no-prefix-cache")
@@ -65,6 +65,10 @@ def replay(options: argparse.Namespace, setting: Opener) -> dict[str, Any]:
     ]
     used = {name: each.options for name, each in servers.items()}
     return {"cores": usable_cores(), "options": used, "turns": rows_of(rounds), "rounds": rounds}
+
+
+def context_of(options: argparse.Namespace) -> int:
+    return script_of(options).longest_context + _SPARE
 
 
 def script_of(options: argparse.Namespace) -> Script:

@@ -34,9 +34,12 @@ def test_what_comes_together_wakes_the_loop_once(monkeypatch: pytest.MonkeyPatch
     async def collect() -> None:
         loop, woken = asyncio.get_running_loop(), []
         wake = loop.call_soon_threadsafe
-        monkeypatch.setattr(
-            loop, "call_soon_threadsafe", lambda *call: (woken.append(1), wake(*call))
-        )
+
+        def noted(*call: Any) -> None:
+            woken.append(call)
+            wake(*call)
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", noted)
         mailbox, queue = LoopMailbox(loop), asyncio.Queue[int]()
         for _ in range(2):
             for number in range(64):  # the loop cannot run meanwhile
