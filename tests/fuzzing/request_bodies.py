@@ -187,8 +187,7 @@ RESPONSES = Body(
     "/v1/responses",
     _field("input", choice(text, several(_ITEM, 1, 3)),
            (3, True, {}, [], [3], [{"role": "user", "content": 3}], [{"role": 3, "content": "a"}],
-            [{"role": "king", "content": "a"}], [{"type": "function_call"}],
-            [{"type": "function_call", "name": "f", "call_id": "c", "arguments": "{"}])),
+            [{"role": "king", "content": "a"}], [{"type": "function_call"}])),
     _fields(
         _HEAT, _NAME, _USER, _STREAM, _UNKNOWN,
         _field("max_output_tokens", whole(1, 6), (*_NO_WHOLE, 0)),
