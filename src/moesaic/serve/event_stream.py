@@ -4,6 +4,7 @@ keep it alive, and neither a client that has left nor one that does not read hol
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
@@ -79,10 +80,12 @@ class EventStream(Response):
         on_end: Callable[[], object],
         drop: Callable[[Request], object],
     ) -> None:
-        """`drop` closes the connection of a client that does not read."""
+        """`keep_alive_s`: None where what stands before this server sends comments; `drop` closes the
+        connection of a client that does not read."""
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._events, self._keep_alive_s = events, keep_alive_s
+        self._events = events
+        self._keep_alive_s = math.inf if keep_alive_s is None else keep_alive_s
         self._on_end, self._drop = on_end, drop
         self._sends_since: float | None = None  # None: nothing waits for the client
         self._sent_at = 0.0
