@@ -80,8 +80,8 @@ class EventStream(Response):
         on_end: Callable[[], object],
         drop: Callable[[Request], object],
     ) -> None:
-        """`keep_alive_s`: None where what stands before this server sends comments; `drop` closes the
-        connection of a client that does not read."""
+        """`keep_alive_s`: None where what stands before this server sends comments. `drop` closes
+        the connection of a client that does not read."""
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._events = events
