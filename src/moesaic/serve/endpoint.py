@@ -144,15 +144,18 @@ def event_stream(
     generation: Generation,
     events: AsyncGenerator[bytes, None],
     last: bytes = DONE,
+    failed: Callable[[ApiError], bytes] | None = None,
 ) -> EventStream:
-    """A stream of these events, and then the last one. An error that ends them is an event, too."""
+    """A stream of these events, and then the last one. An error that ends them is an event, too:
+    what `failed` makes of it, or else the API's usual one."""
 
     async def with_error() -> AsyncGenerator[bytes, None]:
         try:
             async for data in events:
                 yield data
         except Exception as error:
-            yield error_event(noted(error, generation.record), generation.record)
+            what = noted(error, generation.record)
+            yield error_event(what, generation.record) if failed is None else failed(what)
         finally:
             await events.aclose()
         if last:
@@ -166,10 +169,18 @@ def event_stream(
     )
 
 
-def error_event(error: ApiError, record: RequestRecord) -> bytes:
+def error_event(error: ApiError, record: RequestRecord, number: int = 0) -> bytes:
+    """`number`: the event's place in its stream, where the API counts them."""
     if record.path.startswith(MESSAGES):
         return named_event("error", msgspec.json.encode(error_body(error, record.request_id)))
     if record.path.startswith(_RESPONSES):
-        fields = {"code": error.code, "message": error.message, "param": error.param}
-        return named_event("error", msgspec.json.encode({"type": "error", **fields}))
+        return response_error_event(error, number)
     return event(msgspec.json.encode(error.body()))
+
+
+def response_error_event(error: ApiError, number: int) -> bytes:
+    """With the fields of the published type, and with the object at which published clients raise
+    an error."""
+    fields = {"code": error.code, "message": error.message, "param": error.param}
+    body = {"type": "error", **fields, **error.body(), "sequence_number": number}
+    return named_event("error", msgspec.json.encode(body))

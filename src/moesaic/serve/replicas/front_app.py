@@ -4,6 +4,7 @@ answers."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -37,6 +38,7 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 _ANSWERS_S = 5.0  # for a replica to say how it is
 _UNAVAILABLE, _OK = 503, 200
 _NO_DONE = ("/v1/responses", MESSAGES)  # whose streams end without
+_NUMBER = re.compile(rb'"sequence_number":(\d+)}\s*\Z')  # of the event that ends a piece
 _HOP = frozenset({b"connection", b"transfer-encoding", b"content-length"})
 
 
@@ -139,12 +141,14 @@ class _Stream(EventStream):
 
 
 async def _with_error(request: Request, forwarding: Forwarding) -> AsyncGenerator[bytes, None]:
-    record = record_of(request)
+    record, number = record_of(request), 0
     try:
         async for piece in forwarding.pieces():
             yield piece
+            if (last := _NUMBER.search(piece)) is not None:
+                number = int(last[1]) + 1
     except Exception as error:
-        yield error_event(noted(error, record), record)
+        yield error_event(noted(error, record), record, number)
         if not record.path.startswith(_NO_DONE):
             yield DONE
 

@@ -12,10 +12,16 @@ import msgspec
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from moesaic.serve.api_error import impossible, json_response
+from moesaic.serve.api_error import ApiError, impossible, json_response
 from moesaic.serve.caller import Caller, caller_of
 from moesaic.serve.chat_requests import Answers, begin_answers
-from moesaic.serve.endpoint import event_stream, read_body, service_of, while_connected
+from moesaic.serve.endpoint import (
+    event_stream,
+    read_body,
+    response_error_event,
+    service_of,
+    while_connected,
+)
 from moesaic.serve.event_stream import named_event
 from moesaic.serve.events import ReasoningDelta
 from moesaic.serve.responses.output import Output
@@ -32,7 +38,8 @@ async def create_response(request: HttpRequest) -> Response:
     answer = await begin_response(service, asked, caller, store_of(request))
     try:
         if asked.stream:
-            return event_stream(request, answer.generation, answer.events(), last=b"")
+            events, failed = answer.events(), answer.failed
+            return event_stream(request, answer.generation, events, last=b"", failed=failed)
         return json_response(await while_connected(request, answer.whole()))
     except BaseException:
         answer.generation.end()
@@ -117,6 +124,7 @@ class ResponseAnswer:
         self._store = store if asked.store is not False else None
         self._given = tuple(given)
         self._output, self._reasoning_tokens = Output(), 0
+        self._number = count()  # of events of the stream
         self._head = _head(asked, store.new_id(), service.model_name)
 
     async def whole(self) -> dict[str, Any]:
@@ -129,12 +137,25 @@ class ResponseAnswer:
 
     async def events(self) -> AsyncGenerator[bytes, None]:
         """The head comes first, before the engine has read the prompt."""
-        number = count()
         for kind in ("response.created", "response.in_progress"):
-            yield _sent({"type": kind, "response": self._response("in_progress")}, next(number))
+            yield self._sent({"type": kind, "response": self._response("in_progress")})
         async with aclosing(self._events()) as events:
             async for event in events:
-                yield _sent(event, next(number))
+                yield self._sent(event)
+
+    def failed(self, error: ApiError) -> bytes:
+        """The last events of a stream that ends with this error: what was being written is
+        incomplete, the response has failed, and the error as clients raise it."""
+        ended = [self._sent(event) for event in self._output.end("incomplete")]
+        code = "rate_limit_exceeded" if error.code == "rate_limit_exceeded" else "server_error"
+        said = {"error": {"code": code, "message": error.message}}
+        response = self._response("failed") | said
+        ended.append(self._sent({"type": "response.failed", "response": response}))
+        return b"".join([*ended, response_error_event(error, next(self._number))])
+
+    def _sent(self, event: dict[str, Any]) -> bytes:
+        data = msgspec.json.encode(event | {"sequence_number": next(self._number)})
+        return named_event(event["type"], data)
 
     async def _events(self) -> AsyncGenerator[dict[str, Any], None]:
         async with aclosing(self.generation.parts()) as parts:
@@ -204,7 +225,3 @@ def _head(asked: ResponsesRequest, response_id: str, model: str) -> dict[str, An
         "usage": None,
         "user": asked.user,
     }
-
-
-def _sent(event: dict[str, Any], number: int) -> bytes:
-    return named_event(event["type"], msgspec.json.encode(event | {"sequence_number": number}))
