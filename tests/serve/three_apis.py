@@ -1,5 +1,5 @@
-"""The same question with the same tools, in the words of each chat API, and what each answers in one
-form."""
+"""The same question with the same tools, in the words of each chat API, and what each answers, in
+one form."""
 
 from __future__ import annotations
 

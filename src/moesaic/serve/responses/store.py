@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+import msgspec
+
 from moesaic.serve.api_error import ApiError
 from moesaic.serve.responses.schemas import Item
 
 MOST = 1000
+MOST_BYTES = 256_000_000  # of all together, as JSON: an agent's turns each have its whole session
 _OF_REPLICA = re.compile(r"resp_([0-9a-z]+)_[0-9a-f]+")
 
 
@@ -34,20 +37,33 @@ class Stored:
     def conversation(self) -> list[Item]:
         return [*self.input, *self.response["output"]]
 
+    def size(self) -> int:
+        """Bytes as JSON. What several conversations share counts in each."""
+        return len(msgspec.json.encode((self.response, self.input)))
+
 
 class ResponseStore:
-    def __init__(self, most: int = MOST, prefix: str = "resp_") -> None:
+    def __init__(
+        self, most: int = MOST, prefix: str = "resp_", most_bytes: int = MOST_BYTES
+    ) -> None:
         """`prefix`: what ids begin with, of responses that are stored here."""
-        self._most, self._prefix = most, prefix
-        self._kept: dict[str, Stored] = {}
+        self._most, self._prefix, self._most_bytes = most, prefix, most_bytes
+        self._kept: dict[str, Stored] = {}  # the oldest first
+        self._sizes: dict[str, int] = {}
+        self._bytes = 0
 
     def new_id(self) -> str:
         return f"{self._prefix}{uuid4().hex}"
 
     def add(self, stored: Stored) -> None:
-        self._kept[stored.response["id"]] = stored
-        while len(self._kept) > self._most:
-            del self._kept[next(iter(self._kept))]
+        """The oldest make room. One that is larger than all may be together is not kept."""
+        size, response_id = stored.size(), stored.response["id"]
+        if size > self._most_bytes:
+            return
+        self._kept[response_id], self._sizes[response_id] = stored, size
+        self._bytes += size
+        while len(self._kept) > self._most or self._bytes > self._most_bytes:
+            self._drop(next(iter(self._kept)))
 
     def item(self, item_id: str) -> Item | None:
         """An item of an output, by which clients refer to it; the newest responses first."""
@@ -64,8 +80,8 @@ class ResponseStore:
             raise ApiError(
                 404,
                 f"there is no response {response_id!r} here: the server keeps the last "
-                f"{self._most} that were asked for with store, until it ends. Send the whole "
-                "conversation as input",
+                f"{self._most} that were asked for with store, up to {self._most_bytes / 1e6:g} MB "
+                "together, until it ends. Send the whole conversation as input",
                 param=param,
                 code="not_found",
             )
@@ -73,4 +89,8 @@ class ResponseStore:
 
     def remove(self, response_id: str) -> None:
         self.get(response_id)
+        self._drop(response_id)
+
+    def _drop(self, response_id: str) -> None:
         del self._kept[response_id]
+        self._bytes -= self._sizes.pop(response_id)
