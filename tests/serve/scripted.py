@@ -49,10 +49,11 @@ Script = Callable[[str], str]  # from a prompt's text to the answer's
 
 @dataclass(slots=True)
 class Exchange:
-    """A request of the engine: its prompt, and the tokens that answered it."""
+    """A request of the engine: its prompt, the tokens that answered it, and the queue's client."""
 
     prompt: list[int]
     answer: list[int]
+    client: str
 
 
 @dataclass(slots=True)
@@ -129,7 +130,7 @@ class ScriptedEngine:
         text = self.script(tokenizer.decode(prompt, skip_special=False))
         pieces = [tokenizer.encode(each, special=False) for each in self.split(text)]
         answer = [token for piece in pieces for token in piece]
-        self.exchanges.append(Exchange(prompt, answer))
+        self.exchanges.append(Exchange(prompt, answer, request.client))
         if not set(answer[-1:]) & tokenizer.eos_ids:
             answer = [*answer, self.end]
         self._run(request, callback, answer)

@@ -24,9 +24,10 @@ def kept(store: ResponseStore, ids: str) -> str:
         try:
             found += store.get(each).response["id"]
         except ApiError as error:
-            assert error.status == 404
-            assert store.item(f"msg_{each}") is None
-    return found
+            if error.status != 404:
+                raise
+    items = "".join(each for each in ids if store.item(f"msg_{each}") is not None)
+    return found if items == found else f"{found}, but items of {items}"
 
 
 def test_the_oldest_make_room_by_number_and_by_bytes() -> None:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from moesaic.engine.completion import FinishReason
 from moesaic.engine.request import Request
+from moesaic.serve.anthropic.account import account
 from moesaic.serve.anthropic.content import Content
 from moesaic.serve.anthropic.schemas import CountRequest, MessagesRequest
 from moesaic.serve.anthropic.to_chat import chat_request
@@ -32,7 +33,7 @@ async def messages(request: HttpRequest) -> Response:
     service.check_model(asked.model)
     service.refuse_unavailable()
     chat = chat_request(asked)
-    user = None if asked.metadata is None else asked.metadata.user_id
+    user = None if asked.metadata is None else account(asked.metadata.user_id)
     answers = await begin_answers(service, chat, caller_of(request, user))
     generation = answers.generation
     try:
