@@ -10,7 +10,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Match, Route
 
 from moesaic.serve.anthropic.messages import count_tokens, messages
 from moesaic.serve.api_error import ApiError
@@ -63,6 +63,7 @@ _ROUTES: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/insight/stream", insight_stream),
     ("POST", "/insight/capture", insight_capture),
 )
+_SERVER = "*"  # for which OPTIONS may ask, as for a path
 _PAGE: tuple[tuple[str, str, Endpoint], ...] = (
     ("GET", "/", page),
     ("GET", "/page/{file:path}", page),
@@ -97,7 +98,7 @@ def layers(settings: ServerSettings, log: RequestLog, metrics: ServerMetrics) ->
             Middleware(
                 CORSMiddleware,
                 allow_origins=settings.cors,
-                allow_methods=("GET", "POST", "DELETE"),
+                allow_methods=("GET", "HEAD", "POST", "DELETE"),
                 allow_headers=("*",),
                 expose_headers=(REQUEST_ID,),
             )
@@ -109,12 +110,29 @@ def layers(settings: ServerSettings, log: RequestLog, metrics: ServerMetrics) ->
 
 async def _no_such_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "the only kind this is called for"
+    headers = dict(error.headers or {})
+    if allowed := _methods_of(request):
+        headers["Allow"] = ", ".join(allowed)
+        if request.method == "OPTIONS":
+            return Response(headers=headers)
     known = ", ".join(f"{method} {path}" for method, path, _ in _ROUTES)
     what = f"{request.method} {request.url.path}"
     refusal = ApiError(
         error.status_code,
         f"there is no {what} here; there are {known}",
         code="not_found" if error.status_code == 404 else "method_not_allowed",
-        headers=error.headers,
+        headers=headers,
     )
     return error_response(refusal, record_of(request))
+
+
+def _methods_of(request: Request) -> list[str]:
+    """Those that the path has, each of which is a route of its own; `*` is the whole server."""
+    routes = [each for each in request.app.routes if isinstance(each, Route)]
+    path = request.scope["path"]
+    found = [
+        each.methods or ()
+        for each in routes
+        if path == _SERVER or each.matches(request.scope)[0] is not Match.NONE
+    ]
+    return sorted({"OPTIONS"}.union(*found)) if found else []

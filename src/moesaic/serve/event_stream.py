@@ -91,6 +91,9 @@ class EventStream(Response):
         self._sent_at = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("method") == "HEAD":
+            await self._only_head(send)
+            return
         request, unsent = Request(scope), _Unsent(MOST_UNSENT_BYTES)
         writing = asyncio.create_task(self._write(unsent, send))  # first: headers precede prefill
         reading = asyncio.create_task(self._read(unsent))
@@ -117,13 +120,22 @@ class EventStream(Response):
             await asyncio.gather(*tasks, return_exceptions=True)
             self._on_end()
 
+    async def _only_head(self, send: Send) -> None:
+        """The connection is free for the next request then."""
+        try:
+            await self._begin(send)
+            await self._send(send, {"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            await self._events.aclose()
+            self._on_end()
+
     async def _read(self, unsent: _Unsent) -> None:
         async with aclosing(self._events) as events:
             async for data in events:
                 unsent.add(data)
         unsent.end()
 
-    async def _write(self, unsent: _Unsent, send: Send) -> None:
+    async def _begin(self, send: Send) -> None:
         await self._send(
             send,
             {
@@ -132,6 +144,9 @@ class EventStream(Response):
                 "headers": self.raw_headers,
             },
         )
+
+    async def _write(self, unsent: _Unsent, send: Send) -> None:
+        await self._begin(send)
         data: bytes | None = self.begin
         while data is not None:
             await self._send(send, {"type": "http.response.body", "body": data, "more_body": True})
