@@ -41,7 +41,7 @@ def api(name: str, functions: list[dict[str, Any]] | None = None, **options: Any
     asked: dict[str, Any] = {"model": NAME, "tools": _tools(name, functions or [LOOK]), **options}
     if name == "responses":
         return Api("/v1/responses", {"input": QUESTION, **asked})
-    asked = {"messages": QUESTION, "max_tokens": 2000, **asked}
+    asked = {"messages": QUESTION, "max_tokens": 4000, **asked}
     return Api("/v1/chat/completions" if name == "chat" else "/v1/messages", asked)
 
 
