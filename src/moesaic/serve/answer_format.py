@@ -14,8 +14,10 @@ from moesaic.serve.conversation import tools_of
 from moesaic.serve.events import OutputParser
 from moesaic.serve.formats.detect import FormatChoice
 from moesaic.serve.formats.grammars import Named, Required, tool_grammar
+from moesaic.serve.formats.one_call import OneCall
 from moesaic.serve.formats.plain import PLAIN
 from moesaic.serve.schemas import ChatRequest
+from moesaic.serve.tool_choice import tool_choice_of
 
 _END = 64  # tokens of a prompt, in which reasoning may be opened
 
@@ -25,10 +27,12 @@ class AnswerFormat:
     choice: FormatChoice
     tools: Sequence[Mapping[str, Any]]
     enforced: Required | Named | None  # None: the model decides whether it calls
+    parallel: bool = True  # several calls are wanted, where the model writes them
 
     def parser(self) -> OutputParser:
         """For one answer."""
-        return self.choice.parser(self.tools)
+        parser = self.choice.parser(self.tools)
+        return parser if self.parallel else OneCall(parser)
 
     def params(self, params: SamplingParams, tokenizer: Tokenizer) -> SamplingParams:
         """With what the parser must see, and with a grammar where a call is demanded."""
@@ -51,7 +55,7 @@ def answer_format(
 ) -> AnswerFormat:
     """`formats` are the model's, `tokens` the prompt. Without tools, what looks like a call is
     text."""
-    enforced, tools = _enforced(asked), tools_of(asked)
+    enforced, tools = tool_choice_of(asked).demanded, tools_of(asked)
     if enforced is not None and not tools:
         raise impossible(
             "tool_choice demands a call, but there are no tools: give some", "tool_choice"
@@ -59,19 +63,5 @@ def answer_format(
     if not tools and not formats.tools.reasons:
         formats = replace(formats, tools=PLAIN)
     end = tokenizer.decode(list(tokens[-_END:]), skip_special=False)
-    return AnswerFormat(formats.for_prompt(end), tools, enforced)
-
-
-def _enforced(asked: ChatRequest) -> Required | Named | None:
-    match asked.tool_choice:
-        case None | "none" | "auto":
-            return None
-        case "required":
-            return Required(parallel=asked.parallel_tool_calls is not False)
-        case {"type": "function", "function": {"name": str(name)}}:
-            return Named(name)
-    raise impossible(
-        f"tool_choice is {asked.tool_choice!r}; possible are none, auto, required, and "
-        '{"type": "function", "function": {"name": ...}}',
-        "tool_choice",
-    )
+    parallel = asked.parallel_tool_calls is not False
+    return AnswerFormat(formats.for_prompt(end), tools, enforced, parallel)

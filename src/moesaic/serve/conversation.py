@@ -15,6 +15,7 @@ from moesaic.serve.effort import effort_variables
 from moesaic.serve.schemas import ChatRequest, ContentPart, Message, TokenizeRequest, Tool, ToolCall
 from moesaic.serve.shape import shape
 from moesaic.serve.template_rules import rules_of
+from moesaic.serve.tool_choice import only, tool_choice_of
 
 NO_IMAGE = "[a part of type {} was left out: this model reads text]"  # in results of tools
 _TEXTS = ("text", "input_text", "output_text")
@@ -39,10 +40,11 @@ def conversation_tokens(request: ChatRequest | TokenizeRequest, tokenizer: Token
 
 
 def tools_of(request: ChatRequest | TokenizeRequest) -> list[dict[str, Any]]:
-    """Those that the model may call."""
-    if isinstance(request, ChatRequest) and request.tool_choice == "none":
-        return []
-    return [_tool(number, each) for number, each in enumerate(request.tools or [])]
+    """Those that the model is offered."""
+    tools = [_tool(number, each) for number, each in enumerate(request.tools or [])]
+    if not isinstance(request, ChatRequest):
+        return tools
+    return only(tools, tool_choice_of(request).offered)
 
 
 def _message(number: int, message: Message) -> dict[str, Any]:

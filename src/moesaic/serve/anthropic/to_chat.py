@@ -36,11 +36,9 @@ _THINKING = {"enabled": True, "adaptive": True, "disabled": False}
 def chat_request(asked: CountRequest) -> ChatRequest:
     made = ChatRequest(messages=_messages(asked), model=asked.model)
     tools = [_tool(each) for each in asked.tools or [] if _is_function(each)]
-    if tools:
-        made.tools = tools
-        made.tool_choice = _tool_choice(asked)
-        if asked.tool_choice is not None:
-            made.parallel_tool_calls = not asked.tool_choice.disable_parallel_tool_use
+    made.tools, made.tool_choice = tools or None, _tool_choice(asked)
+    if asked.tool_choice is not None:
+        made.parallel_tool_calls = not asked.tool_choice.disable_parallel_tool_use
     if asked.thinking is not None:
         made.chat_template_kwargs = thinking_variables(_thinks(asked.thinking.type))
     config = asked.output_config or OutputConfig()

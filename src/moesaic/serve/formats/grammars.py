@@ -13,9 +13,10 @@ from moesaic.serve.formats.schemas import Tool, function_of
 
 @dataclass(frozen=True, slots=True)
 class Required:
-    """At least one call, of any tool."""
+    """At least one call, of any tool, or of those with these names."""
 
     parallel: bool = True  # several calls are allowed, where the format can have several
+    names: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,11 @@ def tool_grammar(
 def _chosen(tools: Sequence[Tool], mode: Required | Named) -> Sequence[Tool]:
     if not tools:
         raise ImpossibleSetting("tool calls are to be enforced, but there are no tools: give some")
-    if isinstance(mode, Required):
+    wanted = mode.names if isinstance(mode, Required) else (mode.name,)
+    if wanted is None:
         return tools
     names = [str(function_of(tool).get("name")) for tool in tools]
-    if mode.name not in names:
-        raise UnknownName("function", mode.name, names)
-    return [tools[names.index(mode.name)]]
+    for name in wanted:
+        if name not in names:
+            raise UnknownName("function", name, names)
+    return [tools[names.index(name)] for name in dict.fromkeys(wanted)]

@@ -41,9 +41,8 @@ def chat_request(asked: ResponsesRequest, earlier: Sequence[Item]) -> ChatReques
     chat.reasoning_effort = None if asked.reasoning is None else asked.reasoning.effort
     chat.chat_template_kwargs, chat.stream = asked.chat_template_kwargs, asked.stream
     tools = [_tool(each) for each in asked.tools or [] if each.is_function]
-    if tools:
-        chat.tools, chat.tool_choice = tools, _tool_choice(asked.tool_choice)
-        chat.parallel_tool_calls = asked.parallel_tool_calls
+    chat.tools, chat.tool_choice = tools or None, _tool_choice(asked.tool_choice)
+    chat.parallel_tool_calls = asked.parallel_tool_calls
     if asked.text is not None and asked.text.format is not None:
         form = asked.text.format
         chat.response_format = ResponseFormat(form.type, JsonSchema(form.schema, form.name))
@@ -146,11 +145,24 @@ def _tool(tool: ResponsesTool) -> Tool:
 
 
 def _tool_choice(choice: str | dict[str, Any] | None) -> str | dict[str, Any] | None:
-    if not isinstance(choice, dict):
-        return choice
-    if choice.get("type") == "function" and isinstance(choice.get("name"), str):
-        return {"type": "function", "function": {"name": choice["name"]}}
+    match choice:
+        case None | str():
+            return choice
+        case {"type": "function", "name": str(name)}:
+            return {"type": "function", "function": {"name": name}}
+        case {"type": "allowed_tools", "mode": mode, "tools": list(tools)}:
+            allowed = {"mode": mode, "tools": [_allowed(each) for each in tools]}
+            return {"type": "allowed_tools", "allowed_tools": allowed}
     raise impossible(
-        f"tool_choice is {choice!r}; possible are none, auto, required, and a function with a name",
+        f"tool_choice is {choice!r}; possible are none, auto, required, a function with a name, "
+        "and allowed_tools with a mode (auto or required) and tools",
         "tool_choice",
     )
+
+
+def _allowed(tool: object) -> object:
+    """In the form of the chat API."""
+    match tool:
+        case {"type": "function", "name": str(name)}:
+            return {"type": "function", "function": {"name": name}}
+    return tool
