@@ -50,8 +50,11 @@ COUNT = {
     "responses": {"type": "function", "name": "count"},
     "messages": {"type": "tool", "name": "count"},
 }
-_ALLOWED = {"mode": "required", "tools": [{"type": "function", "function": {"name": "count"}}]}
-ALLOWED = {
+_ALLOWED: dict[str, Any] = {
+    "mode": "required",
+    "tools": [{"type": "function", "function": {"name": "count"}}],
+}
+ALLOWED: dict[str, Any] = {
     "chat": {"type": "allowed_tools", "allowed_tools": _ALLOWED},
     "responses": {
         "type": "allowed_tools",
@@ -156,7 +159,7 @@ def test_where_the_model_decides_it_is_offered_the_allowed_tools_alone(
     free.engine.script = lambda prompt: "Nothing."
     free.forget()
     choice: Any = ALLOWED[name]
-    inner = (
+    inner: Any = (
         {"mode": "auto"} if name == "responses" else {"allowed_tools": _ALLOWED | {"mode": "auto"}}
     )
     ask(free, name, tool_choice=choice | inner)

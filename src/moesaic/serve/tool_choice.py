@@ -32,7 +32,8 @@ def tool_choice_of(asked: ChatRequest) -> ToolChoice:
         case {"type": "function", "function": {"name": str(name)}}:
             return ToolChoice(Named(name))
         case {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": list(tools)}}:
-            names = tuple(name for each in tools if (name := _function(each)) is not None)
+            found = map(_function, tools)
+            names = tuple(each for each in found if each is not None)
             if mode == "auto":
                 return ToolChoice(offered=names)
             if mode == "required" and names:
