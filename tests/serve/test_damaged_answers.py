@@ -24,6 +24,7 @@ _THOUGHT, _TEXT = "apple, bread: {cheese} <date>", 'elder "fig" [grape] honey'
 _ARGUMENTS = {"path": 'iris/"juniper"\n<kale>', "lemon": "mint {nutmeg}", "olive": "pepper"}
 _WORDS = re.compile(r"apple|bread|cheese|date|elder|fig|grape|honey|iris|juniper|kale|lemon"
                     r"|mint|nutmeg|olive|pepper")  # fmt: skip
+_TAGS = re.compile(r"\s|</?think>")  # which are no part of a thought
 _PIECES = ('"', "{", "}", "[", "]", "\\", "<", ">", "\n", ",", ":", "/", "|", "=", "</", "``")
 
 
@@ -100,5 +101,8 @@ def test_nothing_is_lost(scripted: ScriptedServer, family: str, seed: int) -> No
         assert sorted(shown) == wanted, (text, said)
     chat, chat_stream, items, item_stream, blocks, block_stream = found
     assert chat == chat_stream == items == item_stream == block_stream, text
+    if not chat.calls and family != "harmony":
+        there = _TAGS.sub("", written(text, known.ends))
+        assert _TAGS.sub("", chat.thought + chat.text) == there, "to the character"
     objects = [(name, json.loads(arguments)) for name, arguments in blocks.calls]
     assert (blocks.text, blocks.thought, objects) == with_objects(chat), text
