@@ -61,7 +61,11 @@ class Events:
             self.closed = True
 
 
-def test_a_client_that_does_not_read_is_dropped_when_its_buffer_is_full() -> None:
+def test_a_client_that_does_not_read_is_dropped_and_few_events_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_stream, "UNREAD_S", 0.2)
+
     async def serve() -> None:
         connection, events = Connection(reads=2), Events(size=10_000)
         await connection.run(events.each())
@@ -81,6 +85,39 @@ def test_a_client_that_takes_nothing_for_long_is_dropped(monkeypatch: pytest.Mon
         await connection.run(events.each())
         assert connection.dropped
         assert events.closed
+
+    asyncio.run(serve())
+
+
+@pytest.mark.parametrize("sizes", [(600_000, 600_000), (3_000_000,), (10, 3_000_000, 10), (9,) * 9])
+def test_events_that_are_ready_together_reach_a_client_that_reads(sizes: tuple[int, ...]) -> None:
+    """However large they are."""
+
+    async def ready() -> AsyncGenerator[bytes, None]:
+        for number, size in enumerate(sizes):
+            yield b"%d" % number * size
+
+    async def serve() -> None:
+        connection = Connection()
+        await connection.run(ready())
+        assert not connection.dropped
+        whole = b"".join(b"%d" % number * size for number, size in enumerate(sizes))
+        assert b"".join(connection.sent[2:]) == whole
+        assert max(map(len, connection.sent)) <= max(event_stream.MOST_UNSENT_BYTES, *sizes, 0)
+
+    asyncio.run(serve())
+
+
+def test_a_client_that_leaves_ends_events_that_wait_for_room() -> None:
+    async def serve() -> None:
+        connection, events = Connection(reads=2), Events(size=600_000)
+        running = asyncio.create_task(connection.run(events.each()))
+        while events.made < 3:
+            await asyncio.sleep(0)
+        connection.gone.set()
+        await running
+        assert events.closed
+        assert connection.ended
 
     asyncio.run(serve())
 

@@ -14,8 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from moesaic.serve.request_record import record_of
 
-MOST_UNSENT_BYTES = 1 << 20  # a client that leaves more unread is dropped
-UNREAD_S = 30.0  # as is one that takes nothing for so long
+MOST_UNSENT_BYTES = 1 << 20  # of events that wait for the client: further ones are not read
+UNREAD_S = 30.0  # a client that takes nothing for so long is dropped
 _LOOKS = 4  # within that time
 DONE = b"data: [DONE]\n\n"
 _BEGIN = b": the request was accepted\n\n"
@@ -44,12 +44,14 @@ class _Unsent:
     def __init__(self, limit: int) -> None:
         self._data = bytearray()
         self._limit = limit
-        self._changed = asyncio.Event()
+        self._changed, self._taken = asyncio.Event(), asyncio.Event()
         self._ended = False
 
-    def add(self, data: bytes) -> None:
-        if len(self._data) + len(data) > self._limit:
-            raise TimeoutError(_SLOW)
+    async def add(self, data: bytes) -> None:
+        """Wait for room. One event alone has it, however large it is."""
+        while self._data and len(self._data) + len(data) > self._limit:
+            self._taken.clear()
+            await self._taken.wait()
         self._data += data
         self._changed.set()
 
@@ -62,6 +64,7 @@ class _Unsent:
         await self._changed.wait()
         data = bytes(self._data)
         self._data.clear()
+        self._taken.set()
         if not self._ended:
             self._changed.clear()
         return data or None
@@ -132,7 +135,7 @@ class EventStream(Response):
     async def _read(self, unsent: _Unsent) -> None:
         async with aclosing(self._events) as events:
             async for data in events:
-                unsent.add(data)
+                await unsent.add(data)
         unsent.end()
 
     async def _begin(self, send: Send) -> None:
@@ -171,6 +174,6 @@ class EventStream(Response):
             else:
                 left = self._sent_at + self._keep_alive_s - loop.time()
                 if left <= 0:
-                    unsent.add(_ALIVE)
+                    await unsent.add(_ALIVE)
                     left = self._keep_alive_s
             await asyncio.sleep(min(left, self._keep_alive_s, UNREAD_S / _LOOKS))
