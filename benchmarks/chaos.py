@@ -42,7 +42,7 @@ _ASK: dict[str, Any] = {"prompt": "Once", "temperature": 0, "ignore_eos": True, 
 # A client in a process of its own: it says when its answer has begun, and reads on.
 _CLIENT = (
     "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1])));"
-    "b = sys.argv[2].encode(); s.sendall(b'POST /v1/completions HTTP/1.1\\r\\nHost: a\\r\\n"
+    "b = sys.argv[2].encode(); s.sendall(b'POST /v1/completions HTTP/1.1\\r\\nHost: localhost\\r\\n"
     "Content-Length: %d\\r\\n\\r\\n' % len(b) + b)\n"
     "while p := s.recv(65536):\n    print(len(p), flush=True)\n"
 )

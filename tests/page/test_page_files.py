@@ -28,7 +28,8 @@ SOURCES = {path.relative_to(FOLDER): path for path in FOLDER.rglob("*") if path.
 def client(**settings: Any) -> TestClient:
     """Before a server without an engine."""
     service = SimpleNamespace(settings=ServerSettings(**settings), metrics=ServerMetrics())
-    return TestClient(make_app(cast(Any, service), lambda request: None))
+    app = make_app(cast(Any, service), lambda request: None)
+    return TestClient(app, base_url="http://localhost")
 
 
 def test_every_file_of_the_folder_is_served() -> None:

@@ -53,7 +53,7 @@ def trickle(client: socket.socket, data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "sent", [b"GET /health HT", b"POST /v1/completions HTTP/1.1\r\nHost: a\r\n"]
+    "sent", [b"GET /health HT", b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"]
 )
 def test_headers_that_do_not_arrive_end_the_connection(strict: Server, sent: bytes) -> None:
     with closing(connected(strict)) as client:
@@ -80,7 +80,8 @@ def test_bytes_now_and_then_win_no_time(strict: Server) -> None:
 def test_a_body_that_does_not_arrive_is_an_error(strict: Server) -> None:
     with closing(connected(strict)) as client:
         client.sendall(
-            b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n" + b'{"prompt'
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n"
+            + b'{"prompt'
         )
         status, _, body = answered(client)
     assert status == 408
@@ -91,7 +92,7 @@ def test_a_connection_may_be_used_again_after_a_while(strict: Server) -> None:
     """The limit is of requests, not of connections."""
     with closing(connected(strict)) as client:
         for _ in range(3):
-            client.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+            client.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
             data = b""
             while not data.endswith(b"}"):
                 data += client.recv(1 << 16)
@@ -101,7 +102,9 @@ def test_a_connection_may_be_used_again_after_a_while(strict: Server) -> None:
 
 def test_connections_beyond_the_limit_are_refused(strict: Server) -> None:
     body = json.dumps(LONG | {"stream": True}).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
     before = strict.metric("moesaic_refused_connections_total")
     streams = [connected(strict) for _ in range(3)]
     try:
@@ -109,7 +112,7 @@ def test_connections_beyond_the_limit_are_refused(strict: Server) -> None:
             each.sendall(head.encode() + body)
             assert each.recv(1 << 12).startswith(b"HTTP/1.1 200")
         with closing(connected(strict)) as client:
-            client.sendall(b"GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n")
+            client.sendall(b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n")
             status, headers, refusal = answered(client)
         assert strict.get("/health")[0] == 200, "a check of health is no request"
     finally:

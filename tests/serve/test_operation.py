@@ -73,7 +73,9 @@ def test_a_client_that_does_not_read_loses_its_connection(shared: Server) -> Non
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", shared.port))
         data = json.dumps(body).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: {len(data)}"
+        head = (
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}"
+        )
         client.sendall(f"{head}\r\n\r\n".encode() + data)
         until(lambda: any("did not read" in line.get("error", "") for line in shared.log()))
         got = b""

@@ -25,7 +25,14 @@ from moesaic.serve.insight.routes import (
     insight_stream,
 )
 from moesaic.serve.metrics import ServerMetrics
-from moesaic.serve.outer_layers import REQUEST_ID, RecordRequests, RefuseOverLimit, RequireKey
+from moesaic.serve.outer_layers import (
+    OPEN,
+    REQUEST_ID,
+    RecordRequests,
+    RefuseOverLimit,
+    RequireKey,
+)
+from moesaic.serve.own_pages import RefuseOtherPages
 from moesaic.serve.page_files import page
 from moesaic.serve.request_record import RequestLog, record_of
 from moesaic.serve.responses.responses import (
@@ -82,7 +89,7 @@ def make_app(
             Route(path, answers_errors(endpoint), methods=[method])
             for method, path, endpoint in (*_ROUTES, *(_PAGE if settings.page else ()))
         ],
-        middleware=layers(settings, log, service.metrics),
+        middleware=layers(settings, log, service.metrics, first=replica is None),
         exception_handlers={HTTPException: _no_such_route},
     )
     app.state.service, app.state.drop = service, drop
@@ -90,9 +97,13 @@ def make_app(
     return app
 
 
-def layers(settings: ServerSettings, log: RequestLog, metrics: ServerMetrics) -> list[Middleware]:
-    """What stands before every endpoint."""
+def layers(
+    settings: ServerSettings, log: RequestLog, metrics: ServerMetrics, first: bool = True
+) -> list[Middleware]:
+    """What stands before every endpoint. `first`: no process before this one has checked requests."""
     found = [Middleware(RecordRequests, log, metrics), Middleware(RefuseOverLimit, settings)]
+    if first and not settings.api_keys:
+        found.append(Middleware(RefuseOtherPages, settings, OPEN))
     if settings.cors:
         found.append(
             Middleware(

@@ -21,8 +21,8 @@ from moesaic.serve.server_settings import ServerSettings
 
 REQUEST_ID = "x-request-id"
 _USABLE_ID = re.compile(r"[\w.:/+=@-]{1,128}", re.ASCII)
-_OPEN = "/health"  # for load balancers, which have no keys
-_POLLED = (_OPEN, "/metrics", "/insight")  # not in the log while all is well
+OPEN = "/health"  # for load balancers, which have no keys
+_POLLED = (OPEN, "/metrics", "/insight")  # not in the log while all is well
 _FINE = (200, 304)
 
 
@@ -65,7 +65,7 @@ class RefuseOverLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refused = scope["type"] == "http" and OVER_LIMIT in scope["state"]
-        if refused and scope["path"] != _OPEN:
+        if refused and scope["path"] != OPEN:
             error = too_many_connections(self._settings.max_connections)
             record = record_of(Request(scope))
             record.error = error.message
@@ -88,7 +88,7 @@ class RequireKey:
         await self._app(scope, receive, send)
 
     def _is_open(self, path: str) -> bool:
-        return path == _OPEN or (self._settings.page and is_page(path))
+        return path == OPEN or (self._settings.page and is_page(path))
 
 
 def _key(headers: Headers) -> str:
