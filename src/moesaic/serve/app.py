@@ -100,7 +100,7 @@ def make_app(
 def layers(
     settings: ServerSettings, log: RequestLog, metrics: ServerMetrics, first: bool = True
 ) -> list[Middleware]:
-    """What stands before every endpoint. `first`: no process before this one has checked requests."""
+    """What stands before every endpoint. `first`: nothing before it has checked requests."""
     found = [Middleware(RecordRequests, log, metrics), Middleware(RefuseOverLimit, settings)]
     if first and not settings.api_keys:
         found.append(Middleware(RefuseOtherPages, settings, OPEN))
