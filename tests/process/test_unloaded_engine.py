@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from engines import engine, greedy, pid_of, soon, until
 
 from moesaic import AsyncLLM
-from moesaic.core.errors import BadFile, ImpossibleSetting
+from moesaic.core.errors import BadFile, EngineFailed, ImpossibleSetting
 from moesaic.models.bundled_model import model_path
 
 PROMPT = [5, 6, 7]
@@ -59,6 +60,30 @@ def test_a_model_that_cannot_be_loaded_again_is_tried_for_the_next_request(tmp_p
                 await model.generate([PROMPT], greedy(4))
             assert model.state.unloaded
             (tmp_path / "elsewhere").rename(weights)
+            (again,) = await model.generate([PROMPT], greedy(4))
+            assert len(again.tokens) == 4
+
+    soon(use())
+
+
+def test_a_process_that_cannot_be_started_is_tried_for_the_next_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As when the system has no more files, processes or memory."""
+
+    def refused(*given: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async def use() -> None:
+        async with engine() as model:
+            await unloaded(model)
+            with monkeypatch.context() as change:
+                change.setattr("moesaic.engine.process.client.EngineLink", refused)
+                for _ in range(2):
+                    with pytest.raises(EngineFailed, match="Too many open files"):
+                        await model.generate([PROMPT], greedy(4))
+            assert model.state.unloaded
+            assert model.state.failure is None
             (again,) = await model.generate([PROMPT], greedy(4))
             assert len(again.tokens) == 4
 

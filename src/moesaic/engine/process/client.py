@@ -283,7 +283,10 @@ class EngineClient:
         try:
             self._link = EngineLink(self._launch, self._context, self._poller)
         except Exception as error:
-            self._fail(error)
+            if self._reloading:
+                self._sleep_again(error)
+            else:
+                self._fail(error)
             return
         self._failure = None
         self._unloading = self._unloaded = False
@@ -310,9 +313,8 @@ class EngineClient:
                 self._wake()
             return
         error = link.failure or EngineEnded(link.end_text())
-        if self._reloading:  # perhaps for lack of memory: the next request tries again
-            self._sleep()
-            self._fail_all(error)
+        if self._reloading:
+            self._sleep_again(error)
             return
         again = link.ready and self._restarts > 0 and not self._closed
         self._leave_link()
@@ -340,6 +342,12 @@ class EngineClient:
         self._close_error = None  # of a model that is not closed for good
         self._stats = replace(self._stats, kept_tokens=0, blocks=BlockStats(), queue=QueueStats())
         self._wake_stats()
+
+    def _sleep_again(self, error: Exception) -> None:
+        """It could not be loaded, perhaps for lack of memory: the next request tries again."""
+        self._sleep()
+        self._fail_all(error)
+        self._report(error)
 
     def _wake(self) -> None:
         """Requests wait, and the engine was unloaded."""

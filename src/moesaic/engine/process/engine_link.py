@@ -20,11 +20,11 @@ class EngineLink:
     ) -> None:
         self._poller = poller
         self.process = EngineProcess(launch)
-        self.socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-        self.socket.set(zmq.SNDHWM, 0)
-        self.socket.set(zmq.RCVHWM, 0)
-        self.socket.set(zmq.LINGER, 0)
-        self.socket.connect(self.process.address)
+        try:
+            self.socket = _connected(context, self.process.address)
+        except BaseException:
+            self.process.remove()
+            raise
         poller.register(self.socket, zmq.POLLIN)
         if self.process.ended_fd is not None:
             poller.register(self.process.ended_fd, zmq.POLLIN)
@@ -80,3 +80,12 @@ class EngineLink:
             self._poller.unregister(self.process.ended_fd)
         self.socket.close(linger=0)
         self.process.remove()
+
+
+def _connected(context: zmq.Context[zmq.Socket[bytes]], address: str) -> zmq.Socket[bytes]:
+    made: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+    made.set(zmq.SNDHWM, 0)
+    made.set(zmq.RCVHWM, 0)
+    made.set(zmq.LINGER, 0)
+    made.connect(address)
+    return made
