@@ -4,15 +4,17 @@ request may take to arrive. Limits of bodies are the endpoints'."""
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 from typing import Any, ClassVar
 
 import msgspec
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from moesaic.serve.api_error import too_slow
+from moesaic.serve.api_error import ApiError, too_many_connections, too_slow
 from moesaic.serve.metrics import ServerMetrics
 from moesaic.serve.server_settings import ServerSettings
 
+_OVER_LIMIT_S = 1.0  # for headers of a connection that is one too many
 OVER_LIMIT = "over_limit"  # in the state of requests whose connection is one too many
 
 
@@ -27,10 +29,13 @@ class _Limits(asyncio.Protocol):
     transport: Any
     _timer: asyncio.TimerHandle | None = None
     _heard = False  # since the timer was set
+    _refusal: ApiError | None = None  # of a connection that is one too many
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        if len(self.connections) > self.settings.max_connections:
+        most = self.settings.max_connections
+        if len(self.connections) > most:
+            self._refusal = too_many_connections(most)
             self.app_state = {**self.app_state, OVER_LIMIT: True}
             self.metrics.refused_connections += 1
         self._expect_headers()
@@ -50,9 +55,11 @@ class _Limits(asyncio.Protocol):
 
     def _expect_headers(self) -> None:
         """They are to arrive in time, however many pieces they come in."""
-        loop = asyncio.get_running_loop()
+        limit_s = self.settings.receive_s
+        if self._refusal is not None:
+            limit_s = min(limit_s, _OVER_LIMIT_S)
         self._heard = False
-        self._timer = loop.call_later(self.settings.receive_s, self._give_up)
+        self._timer = asyncio.get_running_loop().call_later(limit_s, self._give_up)
 
     def _stop(self) -> None:
         if self._timer is not None:
@@ -61,10 +68,10 @@ class _Limits(asyncio.Protocol):
 
     def _give_up(self) -> None:
         if self._heard:
-            error = too_slow("the headers", self.settings.receive_s)
-            body = msgspec.json.encode(error.body())
+            error = self._refusal or too_slow("the headers", self.settings.receive_s)
+            body, words = msgspec.json.encode(error.body()), HTTPStatus(error.status).phrase
             head = (
-                f"HTTP/1.1 {error.status} Request Timeout\r\nContent-Type: application/json\r\n"
+                f"HTTP/1.1 {error.status} {words}\r\nContent-Type: application/json\r\n"
                 f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
             )
             self.transport.write(head.encode() + body)

@@ -17,6 +17,7 @@ from moesaic.core.errors import ImpossibleSetting
 from moesaic.serve.connections import limited_protocol
 from moesaic.serve.log_messages import log_messages
 from moesaic.serve.metrics import ServerMetrics
+from moesaic.serve.open_files import allow_many_files
 from moesaic.serve.server_settings import ServerSettings
 from moesaic.serve.signals import caught_signals
 
@@ -80,6 +81,7 @@ def run(door: Door, make_app: MakeApp, bound: socket.socket, ready: Callable[[],
     except OSError as error:
         raise _cannot_bind(door.settings.host, door.settings.port, error) from None
     log_messages(door.settings.log)
+    allow_many_files()
     asyncio.run(_serve(door, make_app, bound, ready))
 
 
