@@ -6,7 +6,7 @@ import asyncio
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -27,8 +27,10 @@ ASK = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @asynccontextmanager
-async def listening(body: bytes, **settings: Any) -> AsyncGenerator[int, None]:
-    """The port of a server that answers with this body."""
+async def listening(
+    body: bytes, **settings: Any
+) -> AsyncGenerator[tuple[int, uvicorn.server.ServerState], None]:
+    """The port of a server that answers with this body, and its connections."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -43,7 +45,7 @@ async def listening(body: bytes, **settings: Any) -> AsyncGenerator[int, None]:
     loop = asyncio.get_running_loop()
     made = await loop.create_server(lambda: protocol(config, state, {}), sock=bound)
     try:
-        yield bound.getsockname()[1]
+        yield bound.getsockname()[1], state
     finally:
         made.close()
 
@@ -57,8 +59,8 @@ async def connected(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
     return await asyncio.open_connection(sock=client, limit=4096)
 
 
-def soon(work: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(work(), SOON_S))  # type: ignore[arg-type]
+def soon(work: Callable[[], Coroutine[None, None, None]]) -> None:
+    asyncio.run(asyncio.wait_for(work(), SOON_S))
 
 
 def test_a_connection_beyond_the_limit_has_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +68,7 @@ def test_a_connection_beyond_the_limit_has_a_second(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(connections, "_OVER_LIMIT_S", 0.2)
 
     async def use() -> None:
-        async with listening(b"", receive_s=1000, max_connections=1) as port:
+        async with listening(b"", receive_s=1000, max_connections=1) as (port, _):
             first, writer = await connected(port)
             silent, _ = await connected(port)
             assert await silent.read() == b""
@@ -78,6 +80,33 @@ def test_a_connection_beyond_the_limit_has_a_second(monkeypatch: pytest.MonkeyPa
             writer.write(ASK)
             assert (await first.readline()).startswith(b"HTTP/1.1 200")
             writer.close()
+
+    soon(use)
+
+
+@pytest.mark.parametrize("size", [60_000, 3_000_000])
+def test_a_client_that_takes_nothing_of_an_answer_is_dropped(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Also of one that the server's own buffer holds; a client that reads slowly gets all."""
+    monkeypatch.setattr(connections, "_UNTAKEN_S", 0.5)
+
+    async def use() -> None:
+        async with listening(b"x" * size, receive_s=1000) as (port, state):
+            never, writer = await connected(port)
+            writer.write(ASK)
+            slow, asked = await connected(port)
+            asked.write(ASK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+            got = 0
+            for _ in range(8):  # longer than the time in which nothing may be taken
+                got += len(await slow.read(4096))
+                await asyncio.sleep(0.1)
+            while piece := await slow.read(1 << 16):
+                got += len(piece)
+            assert got > size
+            while state.connections:
+                await asyncio.sleep(0.01)
+            assert len(await never.read()) < size
 
     soon(use)
 

@@ -1,5 +1,5 @@
-"""Limits of connections, below HTTP: how many there are at once, and how long the headers of a
-request may take to arrive. Limits of bodies are the endpoints'."""
+"""Limits of connections, below HTTP: how many there are at once, how long the headers of a request
+may take to arrive, and how long a client may take nothing. Limits of bodies are the endpoints'."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from moesaic.serve.metrics import ServerMetrics
 from moesaic.serve.server_settings import ServerSettings
 
 _OVER_LIMIT_S = 1.0  # for headers of a connection that is one too many
+_UNTAKEN_S = 60.0  # in which a client takes something; streams drop theirs before, and say so
 OVER_LIMIT = "over_limit"  # in the state of requests whose connection is one too many
 
 
@@ -30,9 +31,11 @@ class _Limits(asyncio.Protocol):
     _timer: asyncio.TimerHandle | None = None
     _heard = False  # since the timer was set
     _refusal: ApiError | None = None  # of a connection that is one too many
+    _writing: asyncio.TimerHandle | None = None  # while something waits for the client
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        self.transport.set_write_buffer_limits(high=0)  # any byte that waits pauses writing
         most = self.settings.max_connections
         if len(self.connections) > most:
             self._refusal = too_many_connections(most)
@@ -51,7 +54,34 @@ class _Limits(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
+        self._stop_writing()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stop_writing()
+        self._expect_reading()
+
+    def resume_writing(self) -> None:
+        self._stop_writing()
+        super().resume_writing()
+
+    def _expect_reading(self) -> None:
+        left = self.transport.get_write_buffer_size()
+        loop = asyncio.get_running_loop()
+        self._writing = loop.call_later(_UNTAKEN_S, self._look_at_writing, left)
+
+    def _look_at_writing(self, before: int) -> None:
+        """A client that reads slowly has its time; one that has read nothing is dropped."""
+        if self.transport.get_write_buffer_size() < before:
+            self._expect_reading()
+        else:
+            self.transport.abort()
+
+    def _stop_writing(self) -> None:
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
 
     def _expect_headers(self) -> None:
         """They are to arrive in time, however many pieces they come in."""

@@ -111,6 +111,7 @@ class _Server(uvicorn.Server):
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,  # `_drop` needs the address of the connection itself
                 lifespan="off",
                 ws="none",
                 backlog=_BACKLOG,

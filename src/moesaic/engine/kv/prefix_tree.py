@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Protocol
 
 import numpy as np
@@ -24,6 +24,8 @@ from moesaic.models.attentions.checkpoint import Checkpoint
 
 Tokens = NDArray[np.int64]
 NONE = -1  # no block
+_STALE = 4  # times as many offers as nodes that may go are kept
+_FEW = 1024  # offers, which are not worth looking through
 
 
 class BlockCopies(Protocol):
@@ -78,19 +80,32 @@ class _InOrder:
     def __init__(self, order: _Order) -> None:
         self._order = order
         self._heap: list[tuple[tuple[int, int], int, Node]] = []
-        self._pushed = 0
+        self._pushed, self._most = 0, _FEW
 
     def offer(self, node: Node) -> None:
         place = self._order(node)
         if place is not None:
             self._pushed += 1
             heappush(self._heap, (place, self._pushed, node))
+            if len(self._heap) > self._most:
+                self._forget_stale()
+
+    def _forget_stale(self) -> None:
+        """Where nothing has to go for long, each use of a node is one more offer."""
+        valid = {id(entry[2]): entry for entry in self._heap if self._holds(entry)}
+        self._heap = list(valid.values())
+        heapify(self._heap)
+        self._most = max(_FEW, _STALE * len(self._heap))
+
+    def _holds(self, entry: tuple[tuple[int, int], int, Node]) -> bool:
+        place, _, node = entry
+        return node.parent is not None and place == self._order(node)
 
     def take(self) -> Node | None:
         while self._heap:
-            place, _, node = heappop(self._heap)
-            if node.parent is not None and place == self._order(node):
-                return node
+            entry = heappop(self._heap)
+            if self._holds(entry):
+                return entry[2]
         return None
 
 
