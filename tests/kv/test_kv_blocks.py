@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from moesaic.engine.kv import prefix_tree
 from moesaic.engine.kv.kv_blocks import KVBlocks, Running
 from moesaic.engine.kv.prefix_tree import NONE, Tokens
 from moesaic.model_info.kv_blocks import KV_BLOCK, blocks_of
@@ -20,8 +21,17 @@ from moesaic.models.attentions.checkpoint import Checkpoint
 SLOTS, LONGEST, BLOCKS, LEAST = 3, 4 * KV_BLOCK, 9, 16
 COPIES = 5  # in main memory
 GONE = -1
+FEW_OFFERS = 8
 # Sequences are alike up to one of these lengths, within a block or at its end.
 ALIKE = [10, 48, KV_BLOCK, KV_BLOCK + 20, 2 * KV_BLOCK + 5]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def stale_offers_are_forgotten_soon() -> Iterator[None]:
+    """So that few steps meet it."""
+    with pytest.MonkeyPatch.context() as change:
+        change.setattr(prefix_tree, "_FEW", FEW_OFFERS)
+        yield
 
 
 class SavedTokens(NamedTuple):
@@ -291,6 +301,20 @@ def test_what_was_not_used_for_longest_is_given_up_first() -> None:
     kv.grow(1, LONGEST)
     assert kv.match(one) == len(again), "its end was not used again"
     assert kv.match(other) == LONGEST - KV_BLOCK, "one more block was needed"
+
+
+def test_using_the_same_again_and_again_takes_no_memory() -> None:
+    kv, _ = made()
+    one = tokens_of(0, LONGEST)
+    kv.grow(0, LONGEST)
+    kv.end(0, one)
+    for _ in range(100):
+        assert kv.begin(0, one) == LONGEST
+        kv.end(0, one)
+    assert kv.tree.offers <= max(FEW_OFFERS, 4 * LONGEST // KV_BLOCK)
+    kv.grow(1, LONGEST)
+    kv.grow(2, LONGEST)
+    assert kv.match(one) == KV_BLOCK, "what has to go is known"
 
 
 def test_what_is_given_up_comes_back_from_main_memory() -> None:

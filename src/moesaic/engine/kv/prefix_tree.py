@@ -82,6 +82,10 @@ class _InOrder:
         self._heap: list[tuple[tuple[int, int], int, Node]] = []
         self._pushed, self._most = 0, _FEW
 
+    def __len__(self) -> int:
+        """Offers, those that do not count any more among them."""
+        return len(self._heap)
+
     def offer(self, node: Node) -> None:
         place = self._order(node)
         if place is not None:
@@ -136,6 +140,11 @@ class PrefixTree:
     def copied(self) -> int:
         """Nodes with a copy in main memory."""
         return self.most_copies - self._copied.free
+
+    @property
+    def offers(self) -> int:
+        """That are kept of nodes which may go, or might when they were made."""
+        return len(self._leaves) + len(self._old_copies)
 
     def match(self, tokens: Tokens) -> Match:
         """Of the first tokens; changes nothing."""
