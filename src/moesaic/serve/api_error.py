@@ -20,6 +20,7 @@ from moesaic.core.errors import (
 from moesaic.engine.sampling.sampling_params import SamplingParams
 
 CLIENT_GONE = 499  # as nginx logs a client that has left; it is never sent
+NOT_BEGUN = "x-not-begun"  # header of a refusal before any work: another server may be asked
 _RESTART_S = 5  # after which a client may ask again whether the engine has been started
 _LOG = " Its log:"  # what an `EngineEnded` says from here on is for the server's own log
 
@@ -109,18 +110,19 @@ def too_many_connections(most: int) -> ApiError:
     )
 
 
-def engine_unavailable(what: str) -> ApiError:
+def engine_unavailable(what: str, begun: bool = True) -> ApiError:
+    """`begun`: the engine may have worked on the request."""
     return ApiError(
         503,
         what,
         "service_unavailable",
         code="engine_unavailable",
-        headers={"Retry-After": str(_RESTART_S)},
+        headers={"Retry-After": str(_RESTART_S)} | ({} if begun else {NOT_BEGUN: "1"}),
     )
 
 
-def engine_lost(error: Exception) -> ApiError:
-    return engine_unavailable(str(error).partition(_LOG)[0])
+def engine_lost(error: Exception, begun: bool = True) -> ApiError:
+    return engine_unavailable(str(error).partition(_LOG)[0], begun)
 
 
 def api_error(error: Exception, request_id: str) -> ApiError:

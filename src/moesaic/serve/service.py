@@ -72,12 +72,12 @@ class Service:
     def refuse_unavailable(self) -> None:
         """Raise if no request can be answered now."""
         if self.draining:
-            raise engine_unavailable(_ENDING)
+            raise engine_unavailable(_ENDING, begun=False)
         failure = self.llm.state.failure
         if failure is not None:
-            raise engine_lost(failure)
+            raise engine_lost(failure, begun=False)
         if not self.takes_requests:
-            raise engine_unavailable(_LOADING)
+            raise engine_unavailable(_LOADING, begun=False)
 
     @property
     def takes_requests(self) -> bool:

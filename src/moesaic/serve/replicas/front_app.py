@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from moesaic.serve.anthropic.error_form import MESSAGES
-from moesaic.serve.api_error import ApiError, engine_unavailable, json_response
+from moesaic.serve.api_error import NOT_BEGUN, ApiError, engine_unavailable, json_response
 from moesaic.serve.app import layers
 from moesaic.serve.endpoint import (
     answers_errors,
@@ -39,7 +39,8 @@ _ANSWERS_S = 5.0  # for a replica to say how it is
 _UNAVAILABLE, _OK = 503, 200
 _NO_DONE = ("/v1/responses", MESSAGES)  # whose streams end without
 _NUMBER = re.compile(rb'"sequence_number":(\d+)}\s*\Z')  # of the event that ends a piece
-_HOP = frozenset({b"connection", b"transfer-encoding", b"content-length"})
+_NOT_BEGUN = NOT_BEGUN.encode()
+_HOP = frozenset({b"connection", b"transfer-encoding", b"content-length", _NOT_BEGUN})
 
 
 def make_front_app(front: Front, drop: Callable[[Request], object]) -> Starlette:
@@ -79,22 +80,33 @@ async def forward(request: Request) -> Response:
 
 
 async def _begun(front: Front, request: Request, body: bytes) -> tuple[Forwarding, Head]:
-    """At a second replica where the first one takes no requests now."""
+    """At a second replica where the first one takes no requests now. What may have ended an engine
+    is not given to another one."""
     front.refuse_unavailable()
-    head = None
-    for _ in range(2):
-        forwarding = front.begin(_call(request, body), record_of(request))
-        try:
-            head = await forwarding.begin()
-        except BaseException:
-            forwarding.end()
-            raise
-        if head.status != _UNAVAILABLE or len(front.replicas) < 2 or front.draining:
-            break
-        front.avoid(forwarding.replica)
+    forwarding, head = await _asked(front, request, body)
+    if _may_ask_again(front, head):
         forwarding.end()
-    assert head is not None, "it was asked"
+        forwarding, head = await _asked(front, request, body)
     return forwarding, head
+
+
+async def _asked(front: Front, request: Request, body: bytes) -> tuple[Forwarding, Head]:
+    forwarding = front.begin(_call(request, body), record_of(request))
+    try:
+        head = await forwarding.begin()
+    except BaseException:
+        forwarding.end()
+        raise
+    if head.status == _UNAVAILABLE:
+        front.avoid(forwarding.replica)
+    return forwarding, head
+
+
+def _may_ask_again(front: Front, head: Head) -> bool:
+    refused = any(name == _NOT_BEGUN for name, _ in head.headers)
+    return (
+        head.status == _UNAVAILABLE and refused and len(front.replicas) > 1 and not front.draining
+    )
 
 
 def _call(request: Request, body: bytes) -> Call:
