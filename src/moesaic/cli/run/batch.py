@@ -96,7 +96,7 @@ def batch(requests: str, model: str | None, as_json: bool, **asked: Any) -> None
     from moesaic.serve.batch.batch_output import BatchOutput
 
     source = BatchInput(source_path, lambda name: _wrong_model(name, serving.model_names))
-    output = BatchOutput(out, source, _identity(settings, serving), asked["restart"])
+    output = BatchOutput(out, source, _identity(folder, settings, serving), asked["restart"])
     with _going_on(source, output):
         summary = _answer(source, output, serving, folder, _many_sequences(settings))
     if as_json:
@@ -133,10 +133,13 @@ def _wrong_model(name: str | None, names: tuple[str, ...]) -> str | None:
     )
 
 
-def _identity(settings: EngineSettings, serving: ServerSettings) -> dict[str, Any]:
+def _identity(folder: Path, settings: EngineSettings, serving: ServerSettings) -> dict[str, Any]:
     """What answers depend on, so that they are not mixed with others."""
+    from moesaic.serve.batch.model_digest import model_digest
+
     return {
         "model": serving.model_names[0],
+        "model_sha256": model_digest(folder),
         **{name: getattr(settings, name) for name in _SAME},
         "gate": settings.policies.as_dict()["gate"],
         "tool_format": serving.tool_format,
