@@ -50,6 +50,7 @@ class ResponseStore:
         self._most, self._prefix, self._most_bytes = most, prefix, most_bytes
         self._kept: dict[str, Stored] = {}  # the oldest first
         self._sizes: dict[str, int] = {}
+        self._items: dict[str, Item] = {}  # of their outputs
         self._bytes = 0
 
     def new_id(self) -> str:
@@ -62,17 +63,13 @@ class ResponseStore:
             return
         self._kept[response_id], self._sizes[response_id] = stored, size
         self._bytes += size
+        self._items |= {item["id"]: item for item in stored.response["output"]}
         while len(self._kept) > self._most or self._bytes > self._most_bytes:
             self._drop(next(iter(self._kept)))
 
     def item(self, item_id: str) -> Item | None:
-        """An item of an output, by which clients refer to it; the newest responses first."""
-        for stored in reversed(self._kept.values()):
-            for item in stored.response["output"]:
-                if item["id"] == item_id:
-                    found: Item = item
-                    return found
-        return None
+        """An item of an output, by which clients refer to it."""
+        return self._items.get(item_id)
 
     def get(self, response_id: str, param: str | None = None) -> Stored:
         found = self._kept.get(response_id)
@@ -92,5 +89,7 @@ class ResponseStore:
         self._drop(response_id)
 
     def _drop(self, response_id: str) -> None:
-        del self._kept[response_id]
+        for item in self._kept.pop(response_id).response["output"]:
+            if self._items.get(item["id"]) is item:  # a newer one may have its name
+                del self._items[item["id"]]
         self._bytes -= self._sizes.pop(response_id)
