@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -15,7 +16,7 @@ from small_tokenizers import save
 
 # Few letters, so that stop strings occur, overlap and begin inside each other.
 TEXTS = st.text("ab\n", max_size=40)
-STOPS = st.lists(st.text("ab\n", min_size=1, max_size=6), max_size=4)
+STOPS = st.lists(st.text("ab\n", min_size=1, max_size=6), max_size=9)
 
 
 def cut(text: str, stops: list[str]) -> str:
@@ -85,6 +86,15 @@ def test_a_repeated_beginning_is_not_lost() -> None:
     assert checker.feed("aa") == Shown("", False)
     assert checker.feed("a") == Shown("a", False)
     assert checker.feed("b") == Shown("", True)
+
+
+def test_many_stop_strings_cost_little_per_token() -> None:
+    """All answers are read by one thread: a millisecond for a token would slow all of them."""
+    checker = StopChecker(f"{first}{number:0>60}" for first in "abcdefgh" for number in range(32))
+    began = process_time()
+    for _ in range(1000):
+        assert checker.feed(" a cab had a bad bed.") == Shown(" a cab had a bad bed.", False)
+    assert process_time() - began < 0.5
 
 
 def test_special_tokens_that_are_kept(tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ def refused(server: Server, path: str, body: object, status: int = 400) -> dict[
         ({"n": 1000, "temperature": 1}, "n", "this server takes 516: 4 are written at a time"),
         ({"stop": [3]}, "stop", "Expected `str`"),
         ({"stop": ""}, "stop", "leave it out"),
+        ({"stop": ["a"] * 257}, "stop", "stop has 257 strings of 257 characters in all"),
+        ({"stop": "a" * 16_385}, "stop", "looks for up to 256 of 16384 characters"),
         ({"logit_bias": {"no number": 1}}, "logit_bias", "Expected `int`"),
         ({"logit_bias": {"3": 1000}}, "logit_bias", "between -100 and 100"),
         ({"top_logprobs": 3}, "top_logprobs", "set logprobs to true"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -78,6 +80,10 @@ class StopChecker:
     def __init__(self, stop: Iterable[str]) -> None:
         self._stop = tuple(stop)
         assert all(self._stop), "an empty string is in every text"
+        self._any = re.compile("|".join(map(re.escape, self._stop)))
+        self._sorted = sorted(self._stop)  # all that begin alike stand together
+        self._firsts = {each[0] for each in self._stop}
+        self._longest = max(map(len, self._stop), default=0)
         self._held = ""
         self._stopped = False
         self.stopped_by: str | None = None
@@ -111,15 +117,17 @@ class StopChecker:
 
     def _found(self, text: str) -> int | None:
         """The position at which the first stop string begins."""
-        starts = [start for stop in self._stop if (start := text.find(stop)) >= 0]
-        return min(starts, default=None)
+        found = self._any.search(text) if self._stop else None
+        return None if found is None else found.start()
 
     def _partial_match(self, text: str) -> int | None:
-        """The position of a suffix that may become a stop string."""
-        starts = [
-            len(text) - length
-            for stop in self._stop
-            for length in range(1, min(len(stop), len(text) + 1))
-            if text.endswith(stop[:length])
-        ]
-        return min(starts, default=None)
+        """The first position from which the rest may become a stop string."""
+        for start in range(max(0, len(text) - self._longest + 1), len(text)):
+            if text[start] in self._firsts and self._begins_one(text[start:]):
+                return start
+        return None
+
+    def _begins_one(self, text: str) -> bool:
+        """Whether a stop string begins with it and goes on: it would be the next in order."""
+        place = bisect_right(self._sorted, text)
+        return place < len(self._sorted) and self._sorted[place].startswith(text)

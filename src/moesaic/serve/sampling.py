@@ -10,6 +10,7 @@ from moesaic.serve.api_error import impossible
 from moesaic.serve.schemas import ChatRequest, CompletionRequest, ResponseFormat, Sampling
 
 MOST_LOGPROBS = 20  # alternatives per token, as in the published API
+MOST_STOPS, MOST_STOP_CHARACTERS = 256, 16_384  # looked for in the text of each token
 _ANY_JSON_OBJECT = '{"type": "object"}'
 _FIELDS = frozenset(field.name for field in fields(SamplingParams)) - {"logprobs", "json_schema"}
 
@@ -39,6 +40,7 @@ def completion_params(
 
 def _common(request: Sampling, context: int) -> dict[str, Any]:
     """What was asked for; without a limit, an answer may fill the context."""
+    _check_stop(request.stop)
     given = {name: getattr(request, name) for name in request.__struct_fields__ if name in _FIELDS}
     asked = {name: value for name, value in given.items() if value is not None}
     asked.setdefault("max_tokens", max(context, request.min_tokens or 0))
@@ -47,6 +49,17 @@ def _common(request: Sampling, context: int) -> dict[str, Any]:
     if request.response_format is not None:
         asked |= _form(request.response_format)
     return asked
+
+
+def _check_stop(stop: str | list[str] | None) -> None:
+    several = [stop] if isinstance(stop, str) else stop or []
+    length = sum(map(len, several))
+    if len(several) > MOST_STOPS or length > MOST_STOP_CHARACTERS:
+        raise impossible(
+            f"stop has {len(several)} strings of {length} characters in all; this server looks "
+            f"for up to {MOST_STOPS} of {MOST_STOP_CHARACTERS} characters: give fewer",
+            "stop",
+        )
 
 
 def _form(wanted: ResponseFormat) -> dict[str, Any]:
