@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import openai
@@ -96,6 +97,13 @@ def test_a_prompt_beyond_the_context_says_how_long_it_may_be(shared: Server) -> 
     error = refused(shared, TEXT, {"prompt": [5] * 2000, "max_tokens": 1})
     assert error["code"] == "context_length_exceeded"
     assert "this server takes 1023" in error["message"]
+
+
+def test_too_many_answers_are_refused_before_they_are_made(shared: Server) -> None:
+    began = time.monotonic()
+    error = refused(shared, TEXT, {"prompt": ["a"] * 2000, "n": 1024, "temperature": 1})
+    assert "2048000 answers were asked for at once; this server takes 516" in error["message"]
+    assert time.monotonic() - began < 5, "making them takes half a minute and more"
 
 
 def test_an_unknown_model_is_404(shared: Server) -> None:

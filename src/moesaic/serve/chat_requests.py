@@ -11,7 +11,7 @@ from moesaic.serve.answer_format import AnswerFormat, answer_format
 from moesaic.serve.caller import Caller
 from moesaic.serve.conversation import conversation_tokens
 from moesaic.serve.generation import Generation
-from moesaic.serve.sampling import chat_params
+from moesaic.serve.sampling import answers_asked, chat_params
 from moesaic.serve.schemas import ChatRequest
 from moesaic.serve.service import Service
 
@@ -22,6 +22,7 @@ class Answers(NamedTuple):
 
 
 async def begin_answers(service: Service, asked: ChatRequest, caller: Caller) -> Answers:
+    service.refuse_too_many(answers_asked(asked, service.processor.defaults))
     requests, form = await asyncio.to_thread(_requests, service, asked, caller.sender)
     return Answers(service.begin(requests, caller.record), form)
 

@@ -22,7 +22,7 @@ from moesaic.serve.endpoint import event_stream, read_body, service_of, while_co
 from moesaic.serve.event_stream import event
 from moesaic.serve.generation import Generation
 from moesaic.serve.logprobs import CompletionLogprobs, shown
-from moesaic.serve.sampling import completion_params
+from moesaic.serve.sampling import answers_asked, completion_params
 from moesaic.serve.schemas import CompletionRequest
 from moesaic.serve.service import Service
 
@@ -47,6 +47,8 @@ async def begin_completion(
     service.check_model(asked.model)
     service.refuse_unavailable()
     _refuse_unsupported(asked)
+    each = answers_asked(asked, service.processor.defaults)
+    service.refuse_too_many(len(asked.prompts()) * each)  # before so many are made
     requests = await asyncio.to_thread(_requests, service, asked, caller.sender)
     generation = service.begin(requests, caller.record)
     with generation.ended_on_error():

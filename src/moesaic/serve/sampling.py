@@ -38,6 +38,11 @@ def completion_params(
     return replace(defaults, **asked)
 
 
+def answers_asked(request: Sampling, defaults: SamplingParams) -> int:
+    """To one prompt."""
+    return defaults.n if request.n is None else request.n
+
+
 def _common(request: Sampling, context: int) -> dict[str, Any]:
     """What was asked for; without a limit, an answer may fill the context."""
     _check_stop(request.stop)

@@ -103,10 +103,30 @@ class Service:
                 code="context_length_exceeded",
             )
 
+    def refuse_too_many(self, more: int) -> None:
+        """Raise if so many answers are more than may wait now."""
+        there = sum(each.unfinished for each in self.generations)
+        waiting = max(0, there - self.llm.sequences)
+        most = self.llm.sequences + self.settings.max_queue
+        if more > most:
+            raise impossible(
+                f"{more} answers were asked for at once; this server takes {most}: "
+                f"{self.llm.sequences} are written at a time, and {self.settings.max_queue} may "
+                "wait (--max-queue)",
+                "n",
+            )
+        if there + more <= most:
+            return
+        raise too_many(
+            f"{more} more {'answer was' if more == 1 else 'answers were'} refused: {waiting} wait, "
+            f"and {self.settings.max_queue} may (--max-queue). Ask again later",
+            self._retry_s(waiting),
+        )
+
     def begin(self, requests: Sequence[Request], record: RequestRecord) -> Generation:
         """These are the answers of one call; refused where too many wait."""
         self.refuse_unavailable()
-        self._refuse_too_many(len(requests))
+        self.refuse_too_many(len(requests))
         generation = Generation(self.llm, requests, record, self.metrics)
         self.generations[generation] = None
         limit, timer = self.settings.timeout_s, None
@@ -137,25 +157,6 @@ class Service:
         if self._idling is not None:
             self._idling.cancel()
         await self.llm.close()
-
-    def _refuse_too_many(self, more: int) -> None:
-        there = sum(each.unfinished for each in self.generations)
-        waiting = max(0, there - self.llm.sequences)
-        most = self.llm.sequences + self.settings.max_queue
-        if more > most:
-            raise impossible(
-                f"{more} answers were asked for at once; this server takes {most}: "
-                f"{self.llm.sequences} are written at a time, and {self.settings.max_queue} may "
-                "wait (--max-queue)",
-                "n",
-            )
-        if there + more <= most:
-            return
-        raise too_many(
-            f"{more} more {'answer was' if more == 1 else 'answers were'} refused: {waiting} wait, "
-            f"and {self.settings.max_queue} may (--max-queue). Ask again later",
-            self._retry_s(waiting),
-        )
 
     def _retry_s(self, waiting: int) -> int:
         """Until about half of those that wait have begun."""
