@@ -75,6 +75,14 @@ def test_an_echo_begins_with_the_prompt(client: Any) -> None:
     assert "".join(chunk.choices[0].text for chunk in streamed) == TEXT + plain
 
 
+def test_each_answer_echoes_its_own_prompt(client: Any) -> None:
+    asked = {"model": NAME, "prompt": [TEXT, "The day"], "max_tokens": 2, "n": 2, "temperature": 1}
+    choices = client.completions.create(**asked, echo=True).choices
+    assert len(choices) == 4
+    for choice, prompt in zip(choices, (TEXT, TEXT, "The day", "The day"), strict=True):
+        assert choice.text.startswith(prompt)
+
+
 def test_tokens_become_the_text_again(shared: Server) -> None:
     made = shared.json("/tokenize", {"prompt": TEXT})
     assert made["count"] == len(made["tokens"])

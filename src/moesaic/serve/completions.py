@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import msgspec
@@ -49,10 +49,10 @@ async def begin_completion(
     _refuse_unsupported(asked)
     each = answers_asked(asked, service.processor.defaults)
     service.refuse_too_many(len(asked.prompts()) * each)  # before so many are made
-    requests = await asyncio.to_thread(_requests, service, asked, caller.sender)
-    generation = service.begin(requests, caller.record)
+    made = await asyncio.to_thread(_requests, service, asked, caller.sender)
+    generation = service.begin([each.request for each in made], caller.record)
     with generation.ended_on_error():
-        return CompletionAnswer(service, asked, generation)
+        return CompletionAnswer(service, asked, generation, [each.echo for each in made])
 
 
 def _refuse_unsupported(asked: CompletionRequest) -> None:
@@ -75,28 +75,40 @@ def _refuse_unsupported(asked: CompletionRequest) -> None:
         )
 
 
-def _requests(service: Service, asked: CompletionRequest, sender: Sender) -> list[Request]:
+class _Made(NamedTuple):
+    request: Request
+    echo: str  # the prompt, where it comes before the answer
+
+
+def _requests(service: Service, asked: CompletionRequest, sender: Sender) -> list[_Made]:
     processor = service.processor
     params = completion_params(asked, processor.defaults, processor.context)
-    requests = []
+    made: list[_Made] = []
     for prompt in asked.prompts():
         tokens = processor.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
         service.check_length(tokens)
-        requests += processor.completions(tokens or prompt, params, sender)
-    return requests
+        requests = processor.completions(tokens or prompt, params, sender)
+        echo = ""
+        if asked.echo:
+            echo = processor.tokenizer.decode(requests[0].prompt, skip_special=False)
+        made += [_Made(request, echo) for request in requests]
+    return made
 
 
 class CompletionAnswer:
     """All choices of one call: `n` for every prompt, in the order of the prompts."""
 
-    def __init__(self, service: Service, asked: CompletionRequest, generation: Generation) -> None:
+    def __init__(
+        self,
+        service: Service,
+        asked: CompletionRequest,
+        generation: Generation,
+        echoes: Sequence[str],
+    ) -> None:
         self._asked, self.generation = asked, generation
         tokenizer = service.processor.tokenizer
         self._logprobs = [CompletionLogprobs(tokenizer) for _ in generation.requests]
-        self._echoes = [
-            tokenizer.decode(request.prompt, skip_special=False) if asked.echo else ""
-            for request in generation.requests
-        ]
+        self._echoes = echoes
         self._head = {
             "id": f"cmpl-{uuid4().hex}",
             "object": "text_completion",
