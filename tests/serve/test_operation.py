@@ -114,6 +114,23 @@ def test_requests_have_ids_and_leave_a_line(shared: Server) -> None:
     assert len(response.getheader("x-request-id") or "") == 32, "another one is made"
 
 
+def test_the_log_says_where_a_prompt_leaves_what_is_kept(shared: Server) -> None:
+    """As a date does that a client writes into its system prompt."""
+    before = "It was a cold morning in the small town, and the people of the town sat at home. "
+    asked = {"max_tokens": 2, "temperature": 0}
+    lines: dict[str, dict[str, Any]] = {}
+    for request_id, day in (("day-1", "Monday"), ("day-2", "Friday"), ("day-3", "Friday")):
+        body = asked | {"prompt": f"{before}Today is {day}, and the sun is not there yet."}
+        assert shared.ask("/v1/completions", body, {"x-request-id": request_id})[0] == 200
+        until(lambda: any(line["request_id"] == request_id for line in shared.log()))  # noqa: B023
+        lines |= {line["request_id"]: line for line in shared.log()}
+    differs = lines["day-2"]["prefix_differs"]
+    assert "Monday".startswith(differs["kept"].strip())
+    assert "Friday".startswith(differs["asked"].strip())
+    assert differs["token"] == shared.json("/tokenize", {"prompt": f"{before}Today is"})["count"]
+    assert "prefix_differs" not in lines["day-3"], "all of it is kept"
+
+
 def test_metrics_count_what_was_done(shared: Server) -> None:
     names = ("moesaic_prompt_tokens_total", "moesaic_generated_tokens_total")
     count = "moesaic_time_to_first_token_seconds_count"

@@ -105,6 +105,7 @@ class Generation:
         self._metrics.answer.observe(perf_counter() - self._begun)
         record = self.record
         record.generated_tokens, record.cached_tokens = self.generated_tokens, self.cached_tokens
+        record.prefix_differs = self._prefix_differs()
         reasons = [request.finish_reason or "cancelled" for request in self.requests]
         record.finish_reason = next((each for each in reasons if each != "stop"), "stop")
         first = [
@@ -122,6 +123,16 @@ class Generation:
         except BaseException:
             self.end()
             raise
+
+    def _prefix_differs(self) -> dict[str, object] | None:
+        """Why a prompt that begins like a kept one was read."""
+        several = (each.differs for each in self.requests)
+        found = next((each for each in several if each is not None and each.position), None)
+        if found is None:
+            return None
+        text = self._llm.input_processor.tokenizer.token_text
+        kept, asked = text(found.kept), text(found.asked)
+        return {"token": found.position, "kept": kept, "asked": asked}
 
     def _observe(self, request: Request, last: dict[Request, float]) -> None:
         now = perf_counter()

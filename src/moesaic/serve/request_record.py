@@ -24,6 +24,7 @@ class RequestRecord:
     client: str = ""  # as the queue knows it
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
+    prefix_differs: dict[str, object] | None = None  # where the prompt leaves what was kept
     generated_tokens: int | None = None
     time_to_first_token_s: float | None = None
     duration_s: float = 0.0
@@ -65,9 +66,11 @@ class RequestLog:
 def _text(known: dict[str, object]) -> str:
     """What a client has chosen is quoted: it may have line ends."""
     path, error = json.dumps(known.pop("path")), known.pop("error", None)
+    differs = known.pop("prefix_differs", None)
     head = [known.pop("request_id"), known.pop("method"), path, known.pop("status", "-")]
     client = known.pop("client", None)
     rest = [f"{name}={value}" for name, value in known.items()]
+    rest += [] if differs is None else [f"prefix_differs={json.dumps(differs)}"]
     rest += [] if client is None else [f"client={json.dumps(client)}"]
     rest += [] if error is None else [f"error={json.dumps(error)}"]
     return " ".join(map(str, [*head, *rest]))

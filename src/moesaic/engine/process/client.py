@@ -524,6 +524,7 @@ class EngineClient:
                 request.cancel() if update.fault is None else request.fail(error_of(update.fault))
             )
         request.cached_tokens = update.cached_tokens
+        request.differs = update.differs or request.differs
         constraint = request.sampling.constraint
         if isinstance(constraint, FollowedConstraint):
             constraint.note(update.finish)

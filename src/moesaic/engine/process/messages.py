@@ -12,6 +12,7 @@ import numpy as np
 from moesaic.engine.completion import FinishReason
 from moesaic.engine.insight.capture_order import CaptureKind
 from moesaic.engine.insight.facts import Insight
+from moesaic.engine.kv.kv_blocks import Difference
 from moesaic.engine.process.faults import Fault
 from moesaic.engine.run_stats import RunStats
 from moesaic.engine.sampling.sampling_params import SamplingParams
@@ -73,6 +74,7 @@ class TokenUpdate(msgspec.Struct, frozen=True, array_like=True):
     logprob: float | None = None
     alternatives: tuple[tuple[int, float], ...] = ()
     fault: Fault | None = None
+    differs: Difference | None = None  # with the first token: see `Request.differs`
 
 
 class _Message(msgspec.Struct, frozen=True, tag=True):

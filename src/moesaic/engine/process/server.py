@@ -437,4 +437,5 @@ def _update(number: int, request: Request, event: Chunk | BaseException) -> m.To
         request.cached_tokens,
         known.logprob,
         known.alternatives,
+        differs=request.differs if len(request.sampled) == 1 else None,
     )
