@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -132,6 +133,36 @@ def test_an_answer_is_some_json_object(client: Any) -> None:
     assert answer.message.content.startswith("{")
     if answer.finish_reason == "stop":
         assert isinstance(json.loads(answer.message.content), dict)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"regex": "(red|blue) [0-9]{2}"},
+        {"grammar": 'start: ("red" | "blue") " " /[0-9][0-9]/'},
+        {"guided_regex": "(red|blue) [0-9]{2}"},
+        {"guided_grammar": 'root ::= ("red" | "blue") " " [0-9] [0-9]'},
+        {"structured_outputs": {"regex": "(red|blue) [0-9]{2}"}},
+        {"guided_choice": ["red 12", "blue 12"]},
+        {"structured_outputs": {"choice": ["red 12", 'blue 12"']}},
+    ],
+)
+def test_an_answer_has_the_form_that_was_asked_for(
+    client: Any, shared: Server, form: dict[str, Any]
+) -> None:
+    answer = ask(client, extra_body=form, max_tokens=40, temperature=1).choices[0]
+    assert answer.finish_reason == "stop"
+    assert re.fullmatch('(red|blue) [0-9]{2}"?', answer.message.content)
+    asked = {"prompt": "The colour is", "max_tokens": 40, "temperature": 1}
+    (choice,) = shared.json("/v1/completions", asked | form)["choices"]
+    assert re.fullmatch('(red|blue) [0-9]{2}"?', choice["text"])
+
+
+def test_a_guided_schema_is_a_schema(client: Any) -> None:
+    schema = {"type": "object", "properties": {"pens": {"type": "boolean"}}, "required": ["pens"]}
+    for form in ({"guided_json": schema}, {"structured_outputs": {"json": json.dumps(schema)}}):
+        answer = ask(client, extra_body=form, max_tokens=40, temperature=0).choices[0]
+        assert isinstance(json.loads(answer.message.content)["pens"], bool)
 
 
 def test_a_biased_token_is_left_out(client: Any, shared: Server) -> None:

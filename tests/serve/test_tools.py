@@ -130,6 +130,7 @@ def test_the_messages_api_has_the_call_as_a_block(hermes: Server) -> None:
             {"tool_choice": "required", "response_format": {"type": "json_object"}},
             "leave out one of the two",
         ),
+        ({"tool_choice": "required", "extra_body": {"regex": "a"}}, "leave out one of the two"),
     ],
 )
 def test_demands_that_cannot_be_met_are_refused(

@@ -40,10 +40,10 @@ class AnswerFormat:
         params = replace(params, keep_special_tokens=kept)
         if self.enforced is None:
             return params
-        if params.json_schema is not None:
+        if params.form is not None:
             raise impossible(
-                "a tool call is demanded, and response_format demands another answer: leave out "
-                "one of the two",
+                "a tool call is demanded, and a schema, a grammar or a regular expression "
+                "(response_format, for example) demands another answer: leave out one of the two",
                 "tool_choice",
             )
         grammar = tool_grammar(self.choice, self.tools, self.enforced, tokenizer.added)

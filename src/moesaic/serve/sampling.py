@@ -7,12 +7,13 @@ from typing import Any
 
 from moesaic.engine.sampling.sampling_params import SamplingParams
 from moesaic.serve.api_error import impossible
-from moesaic.serve.schemas import ChatRequest, CompletionRequest, ResponseFormat, Sampling
+from moesaic.serve.schemas import ChatRequest, CompletionRequest, Sampling
+from moesaic.serve.text_form import text_form
 
 MOST_LOGPROBS = 20  # alternatives per token, as in the published API
 MOST_STOPS, MOST_STOP_CHARACTERS = 256, 16_384  # looked for in the text of each token
-_ANY_JSON_OBJECT = '{"type": "object"}'
-_FIELDS = frozenset(field.name for field in fields(SamplingParams)) - {"logprobs", "json_schema"}
+_FORMS = {"json_schema", "grammar", "regex"}  # which requests give in several ways
+_FIELDS = frozenset(field.name for field in fields(SamplingParams)) - {"logprobs"} - _FORMS
 
 
 def chat_params(request: ChatRequest, defaults: SamplingParams, context: int) -> SamplingParams:
@@ -51,9 +52,7 @@ def _common(request: Sampling, context: int) -> dict[str, Any]:
     asked.setdefault("max_tokens", max(context, request.min_tokens or 0))
     if asked.get("top_k") == -1:  # how other servers write that all tokens are kept
         asked["top_k"] = 0
-    if request.response_format is not None:
-        asked |= _form(request.response_format)
-    return asked
+    return asked | text_form(request)
 
 
 def _check_stop(stop: str | list[str] | None) -> None:
@@ -65,29 +64,6 @@ def _check_stop(stop: str | list[str] | None) -> None:
             f"for up to {MOST_STOPS} of {MOST_STOP_CHARACTERS} characters: give fewer",
             "stop",
         )
-
-
-def _form(wanted: ResponseFormat) -> dict[str, Any]:
-    match wanted.type:
-        case "text":
-            return {}
-        case "json_object":
-            return {"json_schema": _ANY_JSON_OBJECT}
-        case "json_schema" if wanted.json_schema is not None:
-            if wanted.json_schema.schema is None:
-                raise impossible("response_format has no json_schema.schema", "response_format")
-            return {"json_schema": wanted.json_schema.schema}
-        case "json_schema":
-            raise impossible(
-                "response_format is of type json_schema and has no json_schema: give it one, as "
-                '{"type": "json_schema", "json_schema": {"name": "answer", "schema": {...}}}',
-                "response_format",
-            )
-    raise impossible(
-        f"response_format has the type {wanted.type!r}; possible are text, json_object and "
-        "json_schema",
-        "response_format",
-    )
 
 
 def _alternatives(name: str, count: int) -> int:

@@ -28,6 +28,15 @@ class ResponseFormat(msgspec.Struct):
     json_schema: JsonSchema | None = None
 
 
+class StructuredOutputs(msgspec.Struct):
+    """As other servers call it."""
+
+    json: str | dict[str, Any] | None = None
+    grammar: str | None = None
+    regex: str | None = None
+    choice: list[str] | None = None
+
+
 class Sampling(msgspec.Struct, kw_only=True):
     """What both ways to generate share. None: as the model's generation_config.json says."""
 
@@ -48,6 +57,13 @@ class Sampling(msgspec.Struct, kw_only=True):
     repetition_penalty: float | None = None
     logit_bias: dict[int, float] | None = None
     response_format: ResponseFormat | None = None
+    grammar: str | None = None
+    regex: str | None = None
+    guided_json: str | dict[str, Any] | None = None  # as other servers call it, and those below
+    guided_grammar: str | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    structured_outputs: StructuredOutputs | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: str | None = None
