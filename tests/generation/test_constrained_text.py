@@ -325,6 +325,44 @@ OPEN: dict[str, tuple[dict[str, Any], str]] = {
 }  # fmt: skip
 
 
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The forms that are compiled from now on, for texts of a model."""
+    import llguidance
+
+    compiled, matcher = [], llguidance.LLMatcher
+
+    class Counting:
+        def __new__(cls, tokenizer: Any, form: str, **options: Any) -> Any:
+            compiled.append(form)
+            return matcher(tokenizer, form, **options)
+
+    monkeypatch.setattr(llguidance, "LLMatcher", Counting)
+    return compiled
+
+
+def test_a_form_is_compiled_once_and_each_text_follows_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokenizer = Tokenizer.open(default_model())
+    constraints = Constraints(tokenizer, tokenizer.eos_ids)
+    params = SamplingParams(regex="(yes|no)!")
+    others = [SamplingParams(regex=f"{number}") for number in range(40)]
+    compiled = counted(monkeypatch)
+    made = [constraints.of(params) for _ in range(3)]
+    assert compiled == [params.form]
+    for constraint, text in zip(made, ("yes!", "no!", "yes"), strict=True):
+        assert constraint is not None
+        for token in tokenizer.encode(text, special=False):
+            assert not constraint.forbidden(tokenizer.vocabulary)[token]
+            constraint.advance(token)
+        assert constraint.accepting == (text != "yes")
+    for other in others:  # until the first one is forgotten
+        constraints.of(other)
+    assert not constraints.knows(params.form or "")
+    constraints.of(params)
+    assert compiled.count(params.form or "") == 2
+
+
 @cache
 def bundled() -> tuple[Tokenizer, Constraints]:
     tokenizer = Tokenizer.open(default_model())

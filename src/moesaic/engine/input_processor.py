@@ -93,6 +93,10 @@ class InputProcessor:
             self._ids_of(tokens)  # says which
         return self._checked(tokens, params, number)
 
+    def knows_form(self, form: str) -> bool:
+        """Whether a constraint of this compiled form was made lately."""
+        return self._constraints is not None and self._constraints.knows(form)
+
     def with_context(self, context: int) -> InputProcessor:
         """The same, for sequences of another length."""
         other = copy(self)

@@ -19,6 +19,13 @@ class Admission:
     def __init__(self, folder: Path, prepared: Prepared) -> None:
         self._folder, self._prepared = folder, prepared
 
+    def is_quick(self, form: str | None) -> bool:
+        """Whether no grammar has to be compiled for it."""
+        if form is None:
+            return True
+        made = vars(self).get("_constraining")  # not for the first time
+        return isinstance(made, InputProcessor) and made.knows_form(form)
+
     def request(self, submit: Submit) -> Request:
         params = submit.sampling.params()
         processor = self._prepared.input_processor

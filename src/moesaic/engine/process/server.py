@@ -305,13 +305,19 @@ class EngineServer:
             self._send(caller, m.Refused(submit.id, fault_of(refusal)))
             return
         caller.requests[submit.id] = None
-        if submit.sampling.form is None:
+        if engine.admission.is_quick(submit.sampling.form):
             self._admit(caller, submit.id, partial(engine.admission.request, submit))
         else:
-            made = self._grammars.submit(engine.admission.request, submit)
+            made = self._grammars.submit(self._constrained, caller, submit)
             made.add_done_callback(
                 lambda done: self._queue.put(partial(self._admit, caller, submit.id, done.result))
             )
+
+    def _constrained(self, caller: Caller, submit: m.Submit) -> Request:
+        """In the thread of grammars: none is compiled for a request that was cancelled."""
+        if self._engine is None or submit.id not in caller.requests:
+            raise EngineFailed("the request was cancelled before its grammar was compiled")
+        return self._engine.admission.request(submit)
 
     def _admit(self, caller: Caller, number: int, make: Callable[[], Request]) -> None:
         if number not in caller.requests:  # it was cancelled meanwhile

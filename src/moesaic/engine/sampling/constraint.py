@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections import OrderedDict
 from collections.abc import Iterable
 from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
 
+_KEPT = 16  # constraints
 _TEXT = (".", "a b\u00e9")  # both must read it alike
 
 
@@ -28,6 +31,12 @@ class Constraint:
     def __init__(self, matcher: LLMatcher) -> None:
         self._matcher = matcher
         self._bits: bytes | None = None  # of what may come next, once it was asked for
+
+    def copy(self) -> Constraint:
+        """For another request, which goes on from here by itself."""
+        other = Constraint(self._matcher.deep_copy())
+        other._bits = self._bits
+        return other
 
     @property
     def failure(self) -> str | None:
@@ -67,18 +76,37 @@ class Constraint:
 
 
 class Constraints:
-    """Makes them for one model: its vocabulary is read when the first is wanted."""
+    """Makes them for one model: its vocabulary is read when the first is wanted. Those that were
+    wanted last are kept as they begin, since compiling one may take seconds."""
 
     def __init__(self, tokenizer: Tokenizer, eos_ids: Iterable[int]) -> None:
         self._tokenizer, self._eos = tokenizer, sorted(eos_ids)
+        self._kept: OrderedDict[str, Constraint] = OrderedDict()  # by form; copied, never advanced
+        self._lock = Lock()  # of what is kept
 
     def of(self, params: SamplingParams) -> Constraint | None:
         """None: any text will do."""
         if params.form is None:
             return None
+        with self._lock:
+            if (kept := self._kept.get(params.form)) is not None:
+                self._kept.move_to_end(params.form)
+                return kept.copy()
+        made = self._compiled(params.form)
+        with self._lock:
+            self._kept[params.form] = made
+            if len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+            return made.copy()
+
+    def knows(self, form: str) -> bool:
+        """Whether a constraint of this form is made without compiling it."""
+        return form in self._kept
+
+    def _compiled(self, form: str) -> Constraint:
         from llguidance import LLMatcher
 
-        made = Constraint(LLMatcher(self._vocabulary, params.form, log_level=0))
+        made = Constraint(LLMatcher(self._vocabulary, form, log_level=0))
         failure = made.failure  # of the first token
         if failure is not None:
             raise ImpossibleSetting(f"no text of this model can match: {failure}")

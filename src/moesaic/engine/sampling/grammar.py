@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -55,6 +55,12 @@ def compiled(kind: str, text: object) -> str:
         raise ImpossibleSetting(f"{kind} has {len(text)} characters; at most {_MAX_TEXT} are read")
     if find_spec("llguidance") is None:
         raise MissingExtra(f"{kind}, a constraint on the text,", "engine")
+    return _compiled(kind, text)
+
+
+@lru_cache(maxsize=16)
+def _compiled(kind: str, text: str) -> str:
+    """Kept, since parameters of one request are made several times, and its form may take long."""
     try:
         form = _form(kind, text)
     except ValueError as error:  # half a surrogate pair, or numbers that JSON has not
