@@ -105,6 +105,17 @@ def test_a_prompt_beyond_the_context_says_how_long_it_may_be(shared: Server) -> 
     assert "this server takes 1023" in error["message"]
 
 
+def test_a_text_that_is_certainly_too_long_does_not_become_tokens(shared: Server) -> None:
+    text = "All experts rest. " * 4000
+    for path, body in (
+        (TEXT, {"prompt": text}),
+        (CHAT, {"messages": [{"role": "user", "content": text}]}),
+    ):
+        error = refused(shared, path, body)
+        assert error["code"] == "context_length_exceeded"
+        assert "the prompt has at least" in error["message"]
+
+
 def test_too_many_answers_are_refused_before_they_are_made(shared: Server) -> None:
     began = time.monotonic()
     error = refused(shared, TEXT, {"prompt": ["a"] * 2000, "n": 1024, "temperature": 1})

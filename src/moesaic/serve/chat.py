@@ -27,7 +27,8 @@ from moesaic.serve.service import Service
 async def chat_completions(request: HttpRequest) -> Response:
     service = service_of(request)
     asked = await read_body(request, ChatRequest)
-    answer = await begin_chat(service, asked, caller_of(request, asked.user))
+    caller = caller_of(request, asked.user)
+    answer = await while_connected(request, begin_chat(service, asked, caller))
     try:
         if asked.stream:
             return event_stream(request, answer.generation, answer.events())

@@ -3,13 +3,12 @@ which their answers are read."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import NamedTuple
 
 from moesaic.engine.request import Request, Sender
 from moesaic.serve.answer_format import AnswerFormat, answer_format
 from moesaic.serve.caller import Caller
-from moesaic.serve.conversation import conversation_tokens
+from moesaic.serve.conversation import conversation_text
 from moesaic.serve.generation import Generation
 from moesaic.serve.sampling import answers_asked, chat_params
 from moesaic.serve.schemas import ChatRequest
@@ -23,7 +22,7 @@ class Answers(NamedTuple):
 
 async def begin_answers(service: Service, asked: ChatRequest, caller: Caller) -> Answers:
     service.refuse_too_many(answers_asked(asked, service.processor.defaults))
-    requests, form = await asyncio.to_thread(_requests, service, asked, caller.sender)
+    requests, form = await service.prepare(_requests, service, asked, caller.sender)
     return Answers(service.begin(requests, caller.record), form)
 
 
@@ -33,7 +32,9 @@ def _requests(
     processor = service.processor
     tokenizer = processor.tokenizer
     params = chat_params(asked, processor.defaults, processor.context)
-    tokens = conversation_tokens(asked, tokenizer)
+    text = conversation_text(asked, tokenizer)
+    service.check_text(text)
+    tokens = tokenizer.encode(text, special=False)
     service.check_length(tokens)
     form = answer_format(service.formats, asked, tokens, tokenizer)
     return processor.completions(tokens, form.params(params, tokenizer), sender), form

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -30,7 +29,8 @@ from moesaic.serve.service import Service
 async def completions(request: HttpRequest) -> Response:
     service = service_of(request)
     asked = await read_body(request, CompletionRequest)
-    answer = await begin_completion(service, asked, caller_of(request, asked.user))
+    caller = caller_of(request, asked.user)
+    answer = await while_connected(request, begin_completion(service, asked, caller))
     try:
         if asked.stream:
             return event_stream(request, answer.generation, answer.events())
@@ -49,7 +49,7 @@ async def begin_completion(
     _refuse_unsupported(asked)
     each = answers_asked(asked, service.processor.defaults)
     service.refuse_too_many(len(asked.prompts()) * each)  # before so many are made
-    made = await asyncio.to_thread(_requests, service, asked, caller.sender)
+    made = await service.prepare(_requests, service, asked, caller.sender)
     generation = service.begin([each.request for each in made], caller.record)
     with generation.ended_on_error():
         return CompletionAnswer(service, asked, generation, [each.echo for each in made])
@@ -85,6 +85,8 @@ def _requests(service: Service, asked: CompletionRequest, sender: Sender) -> lis
     params = completion_params(asked, processor.defaults, processor.context)
     made: list[_Made] = []
     for prompt in asked.prompts():
+        if isinstance(prompt, str):
+            service.check_text(prompt)
         tokens = processor.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
         service.check_length(tokens)
         requests = processor.completions(tokens or prompt, params, sender)

@@ -22,6 +22,10 @@ _TEXTS = ("text", "input_text", "output_text")
 
 
 def conversation_tokens(request: ChatRequest | TokenizeRequest, tokenizer: Tokenizer) -> list[int]:
+    return tokenizer.encode(conversation_text(request, tokenizer), special=False)
+
+
+def conversation_text(request: ChatRequest | TokenizeRequest, tokenizer: Tokenizer) -> str:
     """The prompt as the model's chat template writes it. `tool_choice` "none" leaves tools out."""
     given = dict(request.chat_template_kwargs or {})
     if "messages" in given:
@@ -35,8 +39,8 @@ def conversation_tokens(request: ChatRequest | TokenizeRequest, tokenizer: Token
     rules = rules_of(tokenizer)
     messages = shape(messages, rules)
     if not rules.system:
-        return tokenizer.encode_chat(messages, variables)  # which refuses what would be dropped
-    return tokenizer.encode(tokenizer.render_chat(messages, variables=variables), special=False)
+        return tokenizer.chat_text(messages, variables)  # which refuses what would be dropped
+    return tokenizer.render_chat(messages, variables=variables)
 
 
 def tools_of(request: ChatRequest | TokenizeRequest) -> list[dict[str, Any]]:

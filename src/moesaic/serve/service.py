@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from math import ceil
 from time import monotonic
+from typing import TypeVar
 
 from moesaic.engine.async_llm import AsyncLLM
 from moesaic.engine.input_processor import InputProcessor
@@ -27,6 +29,8 @@ from moesaic.serve.metrics import ServerMetrics
 from moesaic.serve.request_record import RequestRecord
 from moesaic.serve.server_settings import ServerSettings
 
+Made = TypeVar("Made")
+_PREPARED_AT_ONCE = 4  # prompts
 _LEAST_RETRY_S, _MOST_RETRY_S = 1, 60
 _LOADING = "the engine is loading its model: ask again in a moment"
 _ENDING = "the server is ending and takes no more requests"
@@ -45,6 +49,7 @@ class Service:
             settings.tool_format,
             settings.reasoning_format,
         )
+        self._preparing = ThreadPoolExecutor(_PREPARED_AT_ONCE, "moesaic-prompts")
         self.draining = False
         self._idling: asyncio.Task[None] | None = None
         self.started_at = int(time.time())
@@ -90,18 +95,38 @@ class Service:
         state = self.llm.state
         return "unloaded" if state.unloaded else "ready" if state.ready else "loading"
 
+    def check_text(self, text: str) -> None:
+        """Refuse what is certainly too long, before it becomes tokens."""
+        self._check_length(self.processor.tokenizer.least_tokens(text), "at least ")
+
     def check_length(self, tokens: Sequence[int]) -> None:
+        self._check_length(len(tokens))
+
+    def _check_length(self, count: int, words: str = "") -> None:
         context, limit = self.processor.context, self.settings.max_prompt_tokens
         longest = context - 1 if limit is None else min(limit, context - 1)
-        if len(tokens) > longest:
+        if count > longest:
             why = f"sequences of {context} tokens, at least one of them generated"
             if longest == limit:
                 why = f"--max-prompt-tokens {limit}"
             raise impossible(
-                f"the prompt has {len(tokens)} tokens; this server takes {longest} ({why}): "
+                f"the prompt has {words}{count} tokens; this server takes {longest} ({why}): "
                 "shorten it",
                 code="context_length_exceeded",
             )
+
+    async def prepare(self, work: Callable[..., Made], *given: object) -> Made:
+        """In a thread of its own kind: prompts that take long keep metrics and others from no
+        thread. Nothing is begun for one that is cancelled while it waits."""
+        limit = self.settings.timeout_s
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(limit) as timer:
+                return await loop.run_in_executor(self._preparing, work, *given)
+        except TimeoutError:
+            if limit is None or not timer.expired():
+                raise
+            raise timed_out(limit) from None
 
     def refuse_too_many(self, more: int) -> None:
         """Raise if so many answers are more than may wait now."""
@@ -156,6 +181,7 @@ class Service:
     async def close(self) -> None:
         if self._idling is not None:
             self._idling.cancel()
+        self._preparing.shutdown(wait=False, cancel_futures=True)
         await self.llm.close()
 
     def _retry_s(self, waiting: int) -> int:

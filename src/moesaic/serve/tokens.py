@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,7 +18,7 @@ async def tokenize(request: Request) -> Response:
     service = service_of(request)
     asked = await read_body(request, TokenizeRequest)
     service.check_model(asked.model)
-    tokens = await asyncio.to_thread(_tokens, service, asked)
+    tokens = await service.prepare(_tokens, service, asked)
     context = service.processor.context
     return json_response({"tokens": tokens, "count": len(tokens), "max_model_len": context})
 
@@ -34,7 +34,7 @@ async def detokenize(request: Request) -> Response:
             f"{tokenizer.vocabulary - 1}",
             "tokens",
         )
-    text = await asyncio.to_thread(tokenizer.decode, asked.tokens, skip_special=False)
+    text = await service.prepare(partial(tokenizer.decode, asked.tokens, skip_special=False))
     return json_response({"prompt": text})
 
 

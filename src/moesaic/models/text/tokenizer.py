@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from moesaic.models.text.gguf.tokenizer import (
     unsupported_tokenizer,
 )
 from moesaic.models.text.special_tokens import mark_special, token_names
+from moesaic.models.text.token_lengths import most_bytes
 from moesaic.models.text.tokenizer_files import read_config, read_eos_ids, read_template
 
 _FILE = "tokenizer.json"
@@ -121,6 +123,14 @@ class Tokenizer:
         with reported(self._file, "encode this text"):
             return self._backend.encode(text, add_special_tokens=special).ids
 
+    def least_tokens(self, text: str) -> int:
+        """So many tokens the text has in any case, or more."""
+        return 0 if self._most_bytes is None else -(-len(text.encode()) // self._most_bytes)
+
+    @cached_property
+    def _most_bytes(self) -> int | None:
+        return most_bytes(self._backend)
+
     def decode(self, ids: Iterable[int], skip_special: bool = True) -> str:
         """Ids past the vocabulary, which padded models may choose, have no text."""
         with reported(self._file, "decode these tokens"):
@@ -163,13 +173,17 @@ class Tokenizer:
         self, messages: Messages, variables: Mapping[str, Any] | None = None
     ) -> list[int]:
         """No tokens are put around it: a template writes BOS itself where the model wants it."""
+        return self.encode(self.chat_text(messages, variables), special=False)
+
+    def chat_text(self, messages: Messages, variables: Mapping[str, Any] | None = None) -> str:
+        """The prompt as text. A message that the template drops is refused."""
 
         def render(several: Messages) -> str:
             return self.render_chat(several, variables=variables)
 
         text = render(messages)
         refuse_dropped(render, messages, text)
-        return self.encode(text, special=False)
+        return text
 
     def apply_chat_template(
         self, messages: Messages, *, tokenize: bool = True, add_generation_prompt: bool = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
@@ -34,7 +33,8 @@ async def messages(request: HttpRequest) -> Response:
     service.refuse_unavailable()
     chat = chat_request(asked)
     user = None if asked.metadata is None else account(asked.metadata.user_id)
-    answers = await begin_answers(service, chat, caller_of(request, user))
+    begin = begin_answers(service, chat, caller_of(request, user))
+    answers = await while_connected(request, begin)
     generation = answers.generation
     try:
         answer = MessageAnswer(service, answers)
@@ -52,7 +52,8 @@ async def count_tokens(request: HttpRequest) -> Response:
     asked = await read_body(request, CountRequest)
     service.check_model(asked.model)
     chat, tokenizer = chat_request(asked), service.processor.tokenizer
-    tokens = await asyncio.to_thread(conversation_tokens, chat, tokenizer)
+    making = service.prepare(conversation_tokens, chat, tokenizer)
+    tokens = await while_connected(request, making)
     return json_response({"input_tokens": len(tokens)})
 
 

@@ -35,7 +35,8 @@ async def create_response(request: HttpRequest) -> Response:
     service = service_of(request)
     asked = await read_body(request, ResponsesRequest)
     caller = caller_of(request, asked.user)
-    answer = await begin_response(service, asked, caller, store_of(request))
+    begin = begin_response(service, asked, caller, store_of(request))
+    answer = await while_connected(request, begin)
     try:
         if asked.stream:
             events, failed = answer.events(), answer.failed
