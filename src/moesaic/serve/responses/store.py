@@ -90,6 +90,7 @@ class ResponseStore:
 
     def _drop(self, response_id: str) -> None:
         for item in self._kept.pop(response_id).response["output"]:
-            if self._items.get(item["id"]) is item:  # a newer one may have its name
-                del self._items[item["id"]]
+            name = item["id"]
+            if self._items.get(name) is item:  # a newer one may have its name
+                del self._items[name]
         self._bytes -= self._sizes.pop(response_id)
