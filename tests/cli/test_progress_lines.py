@@ -84,4 +84,4 @@ def test_a_unit_gives_a_rate_and_the_time_left(
             advance(40)
     first, second = capsys.readouterr().err.splitlines()
     assert first == "answering: 4040 of 10000, 20 s, 2 requests/s, 50 min left"
-    assert second.endswith("0.00798 requests/s, 206 h 5 min left")
+    assert second.endswith("0.00798 requests/s, 205 h 58 min left")

@@ -147,9 +147,10 @@ def test_reports_of_long_runs_are_printed_whole(
 def _quality() -> None:
     match = {"group": "held_out_templates", "asked": 100, "share": 0.7, "low": 0.6, "high": 0.79}
     row = {
-        "expert_dtype": "int4", "dense_dtype": "bf16", "expert_bytes": 5_100_000_000,
-        "load_s": 12.345, "mean_kl": 0.0123456, "p99_kl": 0.123456, "same_top1": 0.987,
-        "perplexity": None, "exact_match": [match, {**match, "group": "held_out_numbers"}],
+        "expert_dtype": "int4", "dense_dtype": "bf16", "kv_dtype": "bf16",
+        "expert_bytes": 5_100_000_000, "load_s": 12.345, "mean_kl": 0.0123456,
+        "p99_kl": 0.123456, "same_top1": 0.987, "perplexity": None,
+        "exact_match": [match, {**match, "group": "held_out_numbers"}],
     }  # fmt: skip
     rows = [row, {**row, "expert_dtype": "int8"}]
     print_quality(

@@ -116,7 +116,7 @@ def progress(
 
         def advance(count: int = 1) -> None:
             lines.count(count)
-            bar.update(task, advance=count, rate=lines.rate())
+            bar.update(task, advance=count, rate=lines.rate(monotonic()))
 
         yield advance
 
@@ -133,9 +133,9 @@ class ProgressLines:
     def count(self, count: int) -> None:
         self._done += count
 
-    def rate(self) -> str:
+    def rate(self, now: float) -> str:
         """Since it began; nothing without a unit."""
-        elapsed, new = monotonic() - self._start, self._done - self._before
+        elapsed, new = now - self._start, self._done - self._before
         if self._unit is None or not new or not elapsed:
             return ""
         rate = new / elapsed
@@ -150,7 +150,7 @@ class ProgressLines:
         elapsed = now - self._start
         self._due = now + max(FIRST_S, SHARE * elapsed)
         of = "" if self._total is None else f" of {self._total}"
-        rate = f", {rate}" if (rate := self.rate()) else ""
+        rate = f", {rate}" if (rate := self.rate(now)) else ""
         click.echo(f"{self._description}: {self._done}{of}, {elapsed:.0f} s{rate}", err=True)
 
 

@@ -43,7 +43,6 @@ from moesaic.cli.shared.what_if_options import (
     sweep_option,
 )
 from moesaic.cluster.ray_cluster import check_ray
-from moesaic.cluster.studies import study_jobs
 from moesaic.core.errors import ImpossibleSetting, UnknownName
 from moesaic.hardware.machine_groups import GROUPS, expanded_groups
 from moesaic.policies.policy_set import REGISTRIES, PolicySet
@@ -211,6 +210,7 @@ def _run(asked: dict[str, Any], entries: list[Configuration]) -> list[Comparison
         asked_trace,
         fitted,
     )
+    from moesaic.cluster.studies import study_jobs
 
     if asked["jobs"] is not None and asked["jobs"] < 1:
         raise ImpossibleSetting(f"--jobs is {asked['jobs']}; it must be at least 1")
