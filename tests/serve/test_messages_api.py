@@ -195,7 +195,7 @@ def test_a_conversation_with_tools_is_one_of_the_chat_api() -> None:
     assert last.content == "And now?"
     assert [tool.function.name for tool in chat.tools or [] if tool.function] == ["look"]
     assert chat.tool_choice == "required"
-    assert chat.chat_template_kwargs == {"enable_thinking": True}
+    assert chat.chat_template_kwargs == {"enable_thinking": True, "thinking": True}
 
 
 def test_a_line_of_accounting_does_not_keep_a_prompt_from_being_found() -> None:

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from time import monotonic
+from typing import Protocol
 
-from moesaic.serve.service import Service
+from moesaic.engine.async_llm import AsyncLLM
+from moesaic.serve.generation import Generation
+from moesaic.serve.metrics import ServerMetrics
+from moesaic.serve.server_settings import ServerSettings
 
 _MOST_S, _SOON_S = 1.0, 0.01  # between two looks
 
 
-async def unload_when_idle(service: Service) -> None:
+class Served(Protocol):
+    """An engine, its answers, and when the last one was asked for."""
+
+    llm: AsyncLLM
+    settings: ServerSettings
+    metrics: ServerMetrics
+    generations: dict[Generation, None]
+    last_used: float
+
+
+async def unload_when_idle(service: Served) -> None:
     """Runs until it is cancelled."""
     limit = service.settings.idle_unload_s
     if limit is None:

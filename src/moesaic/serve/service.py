@@ -24,6 +24,7 @@ from moesaic.serve.api_error import (
 )
 from moesaic.serve.formats.detect import detect
 from moesaic.serve.generation import Generation
+from moesaic.serve.idle_unload import unload_when_idle
 from moesaic.serve.insight.watcher import Watcher
 from moesaic.serve.metrics import ServerMetrics
 from moesaic.serve.request_record import RequestRecord
@@ -174,8 +175,6 @@ class Service:
             generation.stop(engine_unavailable(_ENDING))
 
     async def open(self) -> None:
-        from moesaic.serve.idle_unload import unload_when_idle
-
         self._idling = asyncio.create_task(unload_when_idle(self))
 
     async def close(self) -> None:
