@@ -198,6 +198,7 @@ class ScriptedLLM(AsyncLLM):
     def __init__(self, engine: ScriptedEngine) -> None:
         self._model = None
         self._engine = cast(Engine, engine)  # of which nothing is asked but requests
+        self._mailbox = None
         self._client: Any = engine
 
 

@@ -48,6 +48,7 @@ TRITON_MODULES = (
     "moesaic.machines.captured.step_attention",
 )
 TENSOR_MODULES = [source.module for source in sources() if source.needs_torch]
+RAY_MODULES = ("moesaic.serve.replicas.router",)
 
 
 @pytest.mark.parametrize("module", TENSOR_MODULES)
@@ -61,5 +62,7 @@ def test_a_tensor_module_imports_and_prints_nothing(
         pytest.importorskip("triton")
     if module in CONDUCTOR_MODULES:
         pytest.importorskip("moesaic.machines.captured._conductor")
+    if module in RAY_MODULES:
+        pytest.importorskip("ray", reason="needs the ray extra")
     import_module(module)
     assert capsys.readouterr().out == ""

@@ -33,6 +33,8 @@ def with_sequences(
     sequences = min(wanted, USUAL_SEQUENCES)
     while sequences > LEAST_SEQUENCES and sequences * one > small:
         sequences //= 2
+    if sequences < USUAL_SEQUENCES:  # not even so many
+        wanted = sequences
     usual = _growing(spec, settings, sequences)
     while wanted > sequences and _growing(spec, settings, wanted) - usual > small:
         wanted //= 2
