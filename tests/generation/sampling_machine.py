@@ -25,6 +25,7 @@ class Machine(NoNetwork):
         super().__init__()
         self._finds = finds
         self.asked: list[bool] = []
+        self.machine = SimpleNamespace(times=SimpleNamespace(step_ns=0))  # for the pace of prompts
 
     def step(self, work: ForwardPass) -> torch.Tensor:
         logits = super().step(work)
