@@ -159,7 +159,7 @@ def _many_sequences(settings: EngineSettings) -> EngineSettings:
 
 @contextmanager
 def _going_on(source: BatchInput, output: BatchOutput) -> Iterator[None]:
-    """Whatever ends it, what has been answered is kept, and the user is told how to go on."""
+    """In any case what has been answered is kept, and a message says how to go on."""
     try:
         try:
             yield
