@@ -81,7 +81,7 @@ class Forwarding:
             self._task = None
 
     def _error(self, error: Exception) -> Exception:
-        """The error of a lost replica is the client's; other errors are the server's own mistakes."""
+        """Clients get the error of a lost replica; others are the server's own mistakes."""
         if not is_loss(error):
             return error
         self.lost = True
