@@ -11,7 +11,7 @@ namespace moesaic {
 
 constexpr int kChunkTokens = 256;       // of one expert, computed together: their inputs fit into L2
 constexpr int kWaveRows = 8192;         // rows computed between two phases: bounds the workspace
-constexpr int kMemoryBoundRows = 1024;  // of a decode step; a layer's limit is `partial_sum_rows`
+constexpr int kMemoryBoundRows = 1024;  // that are always memory bound; a layer's limit is `partial_sum_rows`
 constexpr int kMeanTokens = 64;         // per expert, up to which a layer is memory bound
 constexpr int kSumPhaseRows = 256;      // of a memory-bound layer, from which on all workers add them up
 constexpr std::size_t kPartialSumsBytes = 128u << 20;  // limit of the memory-bound layer

@@ -10,8 +10,9 @@
 
 namespace moesaic {
 
-constexpr int kMaxStepTokens = kMemoryBoundTokens;
-constexpr int kMaxStepExperts = kMemoryBoundRows / kMaxStepTokens;  // that a token uses
+constexpr int kMaxStepTokens = 256;
+constexpr int kMaxStepExperts = 32;  // that a token uses
+
 // How one token's sequence is cut. It depends on the sequence's length alone, never on the batch or on the
 // number of workers: the order of summation must not.
 struct Parts {

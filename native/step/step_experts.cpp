@@ -26,29 +26,25 @@ void StepJob::run_router(const StepLayer& layer, int worker) {
   }
 }
 
-void StepJob::choose(const StepLayer& layer) {
+void StepJob::choose(const StepLayer& layer, int token) {
   RouterConfig router = network_.router;
   const int top_k = router.top_k, experts = router.experts;
-  const std::size_t first = rows_before(layer);
-  for (int t = 0; t < call_.tokens; ++t) {
-    std::int64_t* ids = call_.ids + (first + t) * top_k;
-    float* weights = call_.weights + (first + t) * top_k;
-    std::fill(ids, ids + top_k, -1);
-    std::fill(weights, weights + top_k, 0.0f);
-    router.top_k = call_.counts ? int(call_.counts[t]) : top_k;
-    choose_experts(kernels_, router, FloatType::bf16, layer.gate_bias,
-                   {call_.scores + (first + t) * experts, call_.selection_scores + (first + t) * experts, ids,
-                    weights});
-    if (!call_.forced_ids) continue;
-    std::memcpy(ids, call_.forced_ids + (first + t) * top_k, top_k * sizeof *ids);
-    std::memcpy(weights, call_.forced_weights + (first + t) * top_k, top_k * sizeof *weights);
-  }
+  const std::size_t row = rows_before(layer) + token;
+  std::int64_t* ids = call_.ids + row * top_k;
+  float* weights = call_.weights + row * top_k;
+  std::fill(ids, ids + top_k, -1);
+  std::fill(weights, weights + top_k, 0.0f);
+  router.top_k = call_.counts ? int(call_.counts[token]) : top_k;
+  choose_experts(kernels_, router, FloatType::bf16, layer.gate_bias,
+                 {call_.scores + row * experts, call_.selection_scores + row * experts, ids, weights});
+  if (!call_.forced_ids) return;
+  std::memcpy(ids, call_.forced_ids + row * top_k, top_k * sizeof *ids);
+  std::memcpy(weights, call_.forced_weights + row * top_k, top_k * sizeof *weights);
 }
 
 int StepJob::begin_experts(const StepLayer& layer) {
   experts_job_ = network_job_ = nullptr;
   if (layer.routed()) {
-    choose(layer);
     stamp(layer, 1);
     begin_routed(layer);
   }

@@ -44,6 +44,7 @@ int StepJob::prepare(int phase) {
   switch (phase % kPhases) {
     case kBegin:
     case kMiddle: return by_token(phase);
+    case kChoose: return layer.routed() ? by_token(phase) : 0;
     case kProject: return begin_products(projections(layer));
     case kQueryUp: return begin_query_up(layer);
     case kAbsorb: return layer.attention.latent() ? layer.attention.heads + call_.tokens : 0;
@@ -64,7 +65,8 @@ void StepJob::run(int phase, int item, int worker) {
   const StepLayer& layer = network_.layers[number];
   switch (phase % kPhases) {
     case kBegin:
-    case kMiddle: return run_token(phase, item);
+    case kMiddle:
+    case kChoose: return run_token(phase, item);
     case kAbsorb:
       return item < layer.attention.heads ? absorb(layer, item)
                                           : cache_latent(layer, number, item - layer.attention.heads);
@@ -93,10 +95,12 @@ int StepJob::by_token(int phase) {
 void StepJob::run_token(int phase, int token) {
   const int number = phase / kPhases;
   if (number == int(network_.layers.size())) return end_layers(token);
-  if (phase % kPhases == kBegin)
-    begin_layer(number, token);
-  else
-    middle(network_.layers[number], token);
+  const StepLayer& layer = network_.layers[number];
+  switch (phase % kPhases) {
+    case kBegin: return begin_layer(number, token);
+    case kMiddle: return middle(layer, token);
+    default: return choose(layer, token);
+  }
 }
 
 void StepJob::begin_layer(int number, int token) {

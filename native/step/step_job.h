@@ -37,7 +37,7 @@ class StepJob : public Job {
   // Of one layer, in order; two more (begin, head) follow all layers.
   static std::vector<std::string> phase_names() {
     return {"begin", "project", "query_up", "absorb", "attend", "expand",
-            "output", "middle", "route",  "up",     "down"};
+            "output", "middle", "route",  "choose", "up",     "down"};
   }
 
   int phases() const override { return int(network_.layers.size()) * kPhases + 2; }
@@ -64,6 +64,7 @@ class StepJob : public Job {
     kOutput,   // output projection, added to the residual stream
     kMiddle,   // norm (by token)
     kRoute,    // router scores
+    kChoose,   // experts (by token)
     kUp,       // experts, shared experts, dense layer: gate and up
     kDown,     // added to the residual stream, unless there are both routed and shared experts
     kPhases
@@ -104,7 +105,7 @@ class StepJob : public Job {
   // step_experts.cpp
   int begin_router(const StepLayer& layer);
   void run_router(const StepLayer& layer, int worker);
-  void choose(const StepLayer& layer);
+  void choose(const StepLayer& layer, int token);
   int begin_experts(const StepLayer& layer);
   void begin_routed(const StepLayer& layer);
   void begin_network(const StepLayer& layer);

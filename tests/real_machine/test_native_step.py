@@ -64,6 +64,23 @@ def test_every_family_as_layer_by_layer(family: str, isa: str) -> None:
         assert float((there - wanted).norm() / wanted.norm()) < LARGEST
 
 
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("family", ["qwen2-moe", "deepseek-v2"])
+def test_as_many_sequences_as_servers_have(family: str, isa: str) -> None:
+    """More than one tile's tokens, more rows than a few workers add up at once."""
+    many = [*range(70)]
+    expected, ours = both(family, slots=len(many), isa=isa)
+    random, errors = torch.Generator().manual_seed(0), []
+    for _ in range(4):
+        tokens = torch.randint(0, 97, (len(many),), generator=random).tolist()
+        logits = expected.step(tokens, [(slot, 1) for slot in many])
+        errors.append(error(ours.step(tokens, many, forced=expected.routing()).logits, logits))
+    assert max(errors) < LARGEST
+    chosen = ours.step(tokens, many)
+    best = chosen.preference.topk(chosen.ids.shape[-1]).indices
+    assert torch.equal(chosen.ids.sort().values, best.sort().values)
+
+
 @pytest.mark.parametrize(
     ("family", "isa"), [(family, isa) for family in ("qwen3-moe", "deepseek-v2") for isa in ISAS]
 )
