@@ -52,8 +52,8 @@ class Need(NamedTuple):
 
     @property
     def kv_bytes(self) -> int:
-        """Keys and values of all layers, wherever they are: of the tokens that there are."""
-        return self._sizes.kv_cache(self.length, self.sequences * self.length)
+        """Keys and values of all layers, wherever they are: every sequence has whole blocks."""
+        return self._sizes.kv_cache(self.length)
 
     def parts(self) -> dict[str, int]:
         """Name and condition -> bytes."""

@@ -64,7 +64,7 @@ def whole_settings(run: Run) -> Settings:
         cache_ratio=run.cache_ratio,
         batch=work.batch,
         profile_tokens=PROFILE_STEPS * work.batch,
-        context=CONTEXT,
+        context=CONTEXT - 1,  # behind it the token of the step
         tokens=1,
         warmup=0,
         kv_cache=run.kv_cache,
