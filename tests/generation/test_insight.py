@@ -237,8 +237,9 @@ def test_a_captured_step_tells_which_device_computed_what() -> None:
         gpu=[3, 5, 7], gpu_pairs=[2, 1, 1], in_place=[7], cpu=[1], cpu_pairs=[4], there=1
     )
     copy = SimpleNamespace(which=5, background=False)
-    trace = SimpleNamespace(work=[work], copies=[copy])
-    report = StepReport(0, 100, 8, (LayerReport(0, 10, 90, 4, 1, 1000),))
+    stamps = SimpleNamespace(layers=[SimpleNamespace(planned=500, summed=580)])
+    trace = SimpleNamespace(work=[work], copies=[copy], stamps=stamps)
+    report = StepReport(0, 100, 8, (LayerReport(0, 10, 10, 4, 1, 1000),))
     step = NotedStep(1, "decode", 8, 8, "captured", report, [], trace)
     belief = Belief(np.array([[0, 10, 11, 12, 13], [0, 40, 60, 80, 100]]), 5, 200)
     (layer,) = layer_facts(step, belief, experts=8)

@@ -117,7 +117,7 @@ def test_a_schedule_without_costs_is_the_reason_itself() -> None:
 def test_without_an_accelerator_there_is_no_choice() -> None:
     layer = a_layer(an_expert(3, "cpu", "host")._replace(gpu_ns=None), lanes=None)
     assert why(layer.experts[0], layer, ENGINE) == (
-        "There is no accelerator: all experts are computed on the CPU, this one in about 90.0 µs "
+        "There is no accelerator: all experts are computed on the CPU; this one takes 90.0 µs "
         "for 1 token."
     )
     assert options(layer.experts[0], layer) == {"gpu_us": None, "cpu_us": 90.0, "link_us": None}

@@ -32,6 +32,15 @@ class LayerWork(Protocol):
     def there(self) -> int: ...
 
 
+class LayerStamps(Protocol):
+    """Times of its GPU; see `machines/captured/stamps.py`."""
+
+    @property
+    def planned(self) -> int: ...
+    @property
+    def summed(self) -> int: ...
+
+
 def layer_facts(step: NotedStep, belief: Belief, experts: int) -> list[LayerFacts]:
     """Of a step whose layers were noted, or of one that has left a trace."""
     if not step.layers:
@@ -49,10 +58,13 @@ def _layer(
     believed_ns: int | None,
     experts: list[ExpertFacts],
     lanes: PlannedLanes | None,
+    measured_ns: int | None = None,
 ) -> LayerFacts:
+    if measured_ns is None:
+        measured_ns = report.end_ns - report.start_ns
     return LayerFacts(
-        report.layer, report.end_ns - report.start_ns, believed_ns, report.active, report.hits,
-        report.bytes_moved, report.cpu_ns, experts, lanes,
+        report.layer, measured_ns, believed_ns, report.active, report.hits, report.bytes_moved,
+        report.cpu_ns, experts, lanes,
     )  # fmt: skip
 
 
@@ -85,19 +97,22 @@ def _on_cpu(note: NotedLayer, report: LayerReport, belief: Belief) -> LayerFacts
 
 def _traced(step: NotedStep, belief: Belief, experts: int) -> Iterator[LayerFacts]:
     """Of a captured step, whose brain is asked by native code: which device computed what, and
-    which experts came over the link. The plan's own estimate is gone by then."""
+    which experts came over the link. The plan's own estimate is gone by then. What a layer took is
+    the GPU's time: native code waits for it only where the CPU has experts, too."""
     work: Sequence[LayerWork] = getattr(step.trace, "work", ())
+    stamps: Sequence[LayerStamps] = getattr(getattr(step.trace, "stamps", None), "layers", ())
     copies = getattr(step.trace, "copies", ())
     demanded = {copy.which for copy in copies if not copy.background}
     most = max([0, *(pairs for layer in work for pairs in (*layer.gpu_pairs, *layer.cpu_pairs))])
     known = belief.covering(most)
     lanes = PlannedLanes(0, 0, 0, known.cpu_first_ns, known.transfer_ns, 0)
-    for report, layer in zip(step.report.layers, work, strict=True):
+    for report, layer, at in zip(step.report.layers, work, stamps, strict=True):
         first = report.layer * experts
         copied = {which - first for which in demanded if first <= which < first + experts}
         over_link = copied | set(layer.in_place)
         facts = [*_on_gpu(layer, over_link, known), *_beside(layer, known)]
-        yield _layer(report, None, sorted(facts, key=lambda each: -each.tokens), lanes)
+        facts.sort(key=lambda each: -each.tokens)
+        yield _layer(report, None, facts, lanes, at.summed - at.planned)
 
 
 def _on_gpu(layer: LayerWork, over_link: set[int], belief: Belief) -> Iterator[ExpertFacts]:

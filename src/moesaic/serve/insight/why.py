@@ -50,8 +50,8 @@ def options(each: ExpertFacts, layer: LayerFacts) -> dict[str, float | None]:
 
 
 def _without_accelerator(each: ExpertFacts) -> str:
-    taken = f"in about {_us(each.cpu_ns)} for {_tokens(each)}"
-    return f"There is no accelerator: all experts are computed on the CPU, this one {taken}."
+    taken = f"{_us(each.cpu_ns)} for {_tokens(each)}"
+    return f"There is no accelerator: all experts are computed on the CPU; this one takes {taken}."
 
 
 def _captured(each: ExpertFacts, lanes: PlannedLanes) -> str:
@@ -148,6 +148,8 @@ def _us(ns: int | None) -> str:
     if ns is None:
         return "an unknown time"
     us = ns / NS_PER_US
+    if us < 0.1:
+        return "less than 0.1 µs"
     return f"{us:.1f} µs" if us < 100 else f"{us:,.0f} µs"
 
 
