@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from moesaic.kernels.gpu.driver import Rows
 from moesaic.machines.real.host_blocks import HostBlocks
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -29,13 +33,39 @@ def test_blocks_come_back_as_they_were(device: str, widths: tuple[int, int]) -> 
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_the_block_that_is_stored_last_stays(device: str) -> None:
-    part = torch.arange(2 * 3 * 64 * 4, dtype=torch.float32, device=device).reshape(2, 3, 64, 4)
-    copies = HostBlocks([part], 1)
-    copies.store([(0, 0), (2, 0)])
-    copies.load([(1, 0)])
-    assert torch.equal(part[:, 1], part[:, 2])
+def test_blocks_side_by_side_are_one_copy(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = torch.arange(2 * 8 * 64 * 4, dtype=torch.float32, device=device).reshape(2, 8, 64, 4)
+    before, copies = part.clone(), HostBlocks([part], 6)
+    if device == "cpu":
+        copied = as_on_a_gpu(copies, monkeypatch)
+    copies.store([(6, 2), (4, 0), (5, 1), (0, 4), (1, 3)])
+    part.zero_()
+    copies.load([(3, 2), (1, 0), (2, 1), (7, 4), (6, 3)])
+    assert torch.equal(part[:, [1, 2, 3, 6, 7]], before[:, [4, 5, 6, 1, 0]])
+    assert not part[:, [0, 4, 5]].any()
+    if device == "cpu":
+        block = before[0, 0].nbytes
+        assert copied == [width * block for width in (1, 1, 3, 3, 2)]
     copies.close()
+
+
+def as_on_a_gpu(copies: HostBlocks, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Copies of rows, which the host makes. Returns their widths, in the order of the calls."""
+    widths: list[int] = []
+
+    def copy_rows(target: Rows, source: Rows, width: int, height: int, stream: int) -> None:
+        widths.append(width)
+        for row in range(height):
+            to, of = (each.address + row * each.pitch for each in (target, source))
+            ctypes.memmove(to, of, width)
+
+    monkeypatch.setattr("moesaic.machines.real.host_blocks.copy_rows", copy_rows)
+    monkeypatch.setattr("torch.cuda.current_stream", lambda: None)
+    stream = SimpleNamespace(
+        wait_stream=lambda other: None, synchronize=lambda: None, cuda_stream=0
+    )
+    monkeypatch.setattr(copies, "_stream", stream)
+    return widths
 
 
 @needs_gpu

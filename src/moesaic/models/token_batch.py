@@ -82,10 +82,11 @@ class TokenBatch:
         asked for, and which are wider than keys."""
         if len(self.spans) < len(rows):
             ends = [span.rows.stop for span in self.spans]
-            if rows.is_cpu:
+            if rows.is_cpu and len(ends) > 1:
                 rows = rows[[end - 1 for end in ends]]
-            else:  # a list of rows would wait on its way to a GPU
-                rows = torch.cat([rows[end - 1 : end] for end in ends])
+            else:  # a list of rows takes longer, and would wait on its way to a GPU
+                last = [rows[end - 1 : end] for end in ends]
+                rows = torch.cat(last) if len(last) > 1 else last[0]
         self.watched_last.append(finite_sums(rows))
 
     def marked(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -32,7 +32,7 @@ class BlockCopies(Protocol):
     """Copies of blocks in main memory, by pairs of a block of the KV cache and one there."""
 
     def store(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Copy blocks to main memory, one after the other."""
+        """Copy blocks to main memory."""
 
     def load(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy them back."""
@@ -152,15 +152,17 @@ class PrefixTree:
         while (child := node.children.get(_key(tokens, len(path)))) is not None and _full(child):
             node = child
             path.append(child)
-        left = tokens[KV_BLOCK * len(path) :][:KV_BLOCK]
-        alike = [(child, shared(left, child.tokens)) for child in node.children.values()]
-        if not alike:
+        if not node.children:
             return Match(tuple(path))
-        child, rows = max(alike, key=lambda found: (found[1], found[0].used))
+        left = tokens[KV_BLOCK * len(path) :][:KV_BLOCK]
+        alike = [(child, shared(left, child.tokens)) for child in _beginning(node, left[:1])]
+        if alike:
+            child, rows = max(alike, key=lambda found: (found[1], found[0].used))
+        else:
+            child, rows = max(node.children.values(), key=lambda each: each.used), 0
         differs = rows < min(len(left), len(child.tokens))
         instead = int(child.tokens[rows]) if differs else None
-        some = tuple(found for found in alike if found[1])
-        return Match(tuple(path), child if rows else None, rows, instead, some)
+        return Match(tuple(path), child if rows else None, rows, instead, tuple(alike))
 
     def use(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
@@ -203,13 +205,12 @@ class PrefixTree:
         change under a step, so that the sequence goes on with its own block. Of fewer of these
         tokens, what is not used goes, or becomes this node where it is the same block."""
         parent = path[-1] if path else self._root
-        node = parent.children.get(tokens.tobytes())
+        key = tokens.tobytes()
+        node = parent.children.get(key)
         shorter = [
             child
-            for child in parent.children.values()
-            if len(child.tokens) < len(tokens)
-            and _is_idle(child)
-            and shared(child.tokens, tokens) == len(child.tokens)
+            for part, child in parent.children.items()
+            if len(part) < len(key) and key.startswith(part) and _is_idle(child)
         ]
         for child in shorter:
             if node is None and child.block == block:
@@ -217,9 +218,9 @@ class PrefixTree:
                 self._forget(node)  # the copy has fewer tokens
                 del parent.children[child.tokens.tobytes()]
                 child.tokens = tokens.copy()
-                parent.children[tokens.tobytes()] = child
+                parent.children[key] = child
         if node is None:
-            node = parent.children[tokens.tobytes()] = Node(tokens.copy(), NONE, parent)
+            node = parent.children[key] = Node(tokens.copy(), NONE, parent)
         if node.block == NONE:
             assert not node.users, "what is used has a block"
             self._pool.hold(block)
@@ -258,20 +259,20 @@ class PrefixTree:
     def make_room(self, free: int) -> None:
         """Give up blocks until so many are free: those that were not used for longest. Copies of
         them are kept where there is main memory."""
-        pairs: list[tuple[int, int]] = []
+        left: list[tuple[int, Node]] = []
+        copy: int | None = None
         while self._pool.free < free:
             node = self._leaves.take()
             assert node is not None, "as many are unused"
             if node.copy == NONE and self._room_for_copy():
-                node.copy = self._take_copy()
-                pairs.append((node.block, node.copy))
+                copy = node.copy = self._take_copy(copy)
+                left.append((node.block, node))
             if node.copy == NONE:
                 assert not node.children, "those without a block would have made room"
                 self._remove(node)
             else:
                 self._displace(node)
-        if pairs and self._copies is not None:
-            self._copies.store(pairs)
+        self._store(left)
 
     def clear(self) -> None:
         """Give up all that is not used."""
@@ -342,10 +343,31 @@ class PrefixTree:
                 self._forget(node)
         return True
 
-    def _take_copy(self) -> int:
-        copy = self._copied.take()
+    def _take_copy(self, after: int | None) -> int:
+        copy = self._copied.take(after)
         assert copy is not None, "there is room"
         return copy
+
+    def _store(self, left: Sequence[tuple[int, Node]]) -> None:
+        """Blocks that nodes had before they got their copies. Those side by side have copies side
+        by side, so that they go and come back as one."""
+        if self._copies is None:
+            return
+        stored = sorted(
+            ((block, node) for block, node in left if node.copy != NONE), key=lambda each: each[0]
+        )
+        copies = sorted(node.copy for _, node in stored)
+        for (_, node), copy in zip(stored, copies, strict=True):
+            node.copy = copy
+        if stored:
+            self._copies.store([(block, node.copy) for block, node in stored])
+
+
+def _beginning(parent: Node, tokens: Tokens) -> Iterator[Node]:
+    """Children that begin with these tokens; with none, none. Their keys are compared, since there
+    may be hundreds."""
+    wanted = tokens.tobytes()
+    return (child for key, child in parent.children.items() if wanted and key.startswith(wanted))
 
 
 def shared(one: Tokens, other: Tokens) -> int:

@@ -1,14 +1,15 @@
 """Blocks of the KV cache in main memory: what a GPU has no more room for, and comes back over the
 link instead of being computed again.
 
-A block is one piece here, all layers of it, and one row per layer there: two copies of rows bring
-all of it, without a kernel and without memory in between.
+Both have the layers of a block equally far apart: blocks that lie side by side here and there are
+one copy of rows, a row per layer, without a kernel and without memory in between.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -22,7 +23,7 @@ class HostBlocks:
         GPU memory is locked for its copies, until `close`."""
         self._parts, self.blocks = tuple(parts), blocks
         self._kept = tuple(
-            torch.empty((blocks, len(part), *part.shape[2:]), dtype=part.dtype) for part in parts
+            torch.empty((len(part), blocks, *part.shape[2:]), dtype=part.dtype) for part in parts
         )
         self._locked: list[Pinned] = []
         self._stream: torch.cuda.Stream | None = None
@@ -38,7 +39,7 @@ class HostBlocks:
         return sum(int(kept.nbytes) for kept in self._kept)
 
     def store(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """Copy blocks of the KV cache, as computed so far, to blocks here, in this order."""
+        """Copy blocks of the KV cache, as computed so far, to other blocks here."""
         self._copy(pairs, to_host=True)
 
     def load(self, pairs: Sequence[tuple[int, int]]) -> None:
@@ -49,23 +50,55 @@ class HostBlocks:
         _close(self._locked)
 
     def _copy(self, pairs: Sequence[tuple[int, int]], to_host: bool) -> None:
+        runs = [*_runs(pairs)]
         if self._stream is None:
             for part, kept in zip(self._parts, self._kept, strict=True):
-                for block, here in pairs:
-                    ends = (kept[here], part[:, block])
+                for run in runs:
+                    ends = (kept[:, run.here : run.here + run.count], part[:, run.block : run.end])
                     target, source = ends if to_host else reversed(ends)
                     target.copy_(source)
             return
         # Not in the current stream: a step that is launched ahead may be waiting there.
         self._stream.wait_stream(torch.cuda.current_stream())
         for part, kept in zip(self._parts, self._kept, strict=True):
-            width, pitch = part[0, 0].nbytes, part[0].nbytes
-            for block, here in pairs:
-                inside = Rows(kept.data_ptr() + here * len(part) * width, width)
-                ends = (inside, Rows(part.data_ptr() + block * width, pitch))
+            width = part[0, 0].nbytes
+            for run in runs:
+                ends = (_row(kept, run.here), _row(part, run.block))
                 target, source = ends if to_host else reversed(ends)
-                copy_rows(target, source, width, len(part), self._stream.cuda_stream)
+                copy_rows(target, source, run.count * width, len(part), self._stream.cuda_stream)
         self._stream.synchronize()
+
+
+@dataclass(slots=True)
+class _Run:
+    """Blocks that follow each other in the KV cache and here."""
+
+    block: int
+    here: int
+    count: int = 1
+
+    @property
+    def end(self) -> int:
+        return self.block + self.count
+
+
+def _runs(pairs: Sequence[tuple[int, int]]) -> Iterator[_Run]:
+    run: _Run | None = None
+    for block, here in sorted(pairs):
+        if run is not None and (block, here) == (run.end, run.here + run.count):
+            run.count += 1
+            continue
+        if run is not None:
+            yield run
+        run = _Run(block, here)
+    if run is not None:
+        yield run
+
+
+def _row(blocks: torch.Tensor, first: int) -> Rows:
+    """From this block on, a row per layer."""
+    layer = blocks[0]
+    return Rows(blocks.data_ptr() + first * layer[0].nbytes, layer.nbytes)
 
 
 def _close(locked: Sequence[Pinned]) -> None:
