@@ -71,6 +71,7 @@ class Chaos:
                 kind = kinds[number] if number < len(kinds) else self._rng.choice(kinds)
                 asyncio.run(self._kill(number, kind, self._started()))
                 self.found.kills[kind] += 1
+            self._started()  # the next server removes what the last one left, killed or not
         finally:
             if self._server is not None:
                 self._check(self._server.close() == 0, "the server has not ended in order")
