@@ -184,7 +184,6 @@ def _path(rng: random.Random) -> FuzzedRequest:
 
 def _header(rng: random.Random) -> FuzzedRequest:
     body = _body(rng)
-    made = _sent("header", body.path, body.least(rng), (200,))
     odd = rng.choice(
         [
             (b"x-request-id", rng.randbytes(9).replace(b"\r", b"").replace(b"\n", b"")),
@@ -197,6 +196,8 @@ def _header(rng: random.Random) -> FuzzedRequest:
             (b"expect", b"100-continue"),
         ]
     )
+    right = (403,) if odd[0] == b"origin" else (200,)  # of no page that may ask
+    made = _sent("header", body.path, body.least(rng), right)
     return replace(made, headers=(JSON_TYPE, odd))
 
 
