@@ -10,7 +10,7 @@
 
 namespace moesaic {
 
-constexpr int kMaxStepTokens = 256;
+constexpr int kMaxStepTokens = 128;
 constexpr int kMaxStepExperts = 32;  // that a token uses
 
 // How one token's sequence is cut. It depends on the sequence's length alone, never on the batch or on the

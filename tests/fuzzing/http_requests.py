@@ -63,7 +63,9 @@ def _arriving(made: FuzzedRequest, rng: random.Random) -> FuzzedRequest:
     cuts = sorted(rng.randrange(len(made.body) + 1) for _ in range(rng.randrange(4)))
     ends = [0, *cuts, len(made.body)]
     pieces = tuple(made.body[a:b] for a, b in pairwise(ends))
-    headers = ((b"content-type", rng.choice(_TYPES)),) if rng.random() < 0.5 else made.headers
+    headers = made.headers
+    if rng.random() < 0.5:
+        headers = ((b"content-type", rng.choice(_TYPES)), *headers[1:])
     return replace(made, pieces=pieces, headers=headers, chunked=rng.random() < 0.5)
 
 

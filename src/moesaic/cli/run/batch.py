@@ -148,8 +148,8 @@ def _identity(folder: Path, settings: EngineSettings, serving: ServerSettings) -
 
 
 def _many_sequences(settings: EngineSettings) -> EngineSettings:
-    """A GPU decodes many more sequences in hardly more time. On the CPU, one call decodes up to 32
-    and more take longer each."""
+    """A GPU decodes many more sequences in hardly more time. On the CPU 32 already read most of the
+    experts, and more bring little."""
     from moesaic.engine.engine_settings import UsualSequences
 
     if settings.max_sequences is not None or not settings.capabilities.own_memory:
